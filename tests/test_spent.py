@@ -46,6 +46,19 @@ def test_it_prints_every_limit_that_the_rules_set(tmp_path, capsys):
     )
 
 
+def test_a_folder_that_is_not_there_is_a_mistake(tmp_path, capsys):
+    """A wrong memory-dir must not look like a node that has spent nothing."""
+    assert cli.main(["spent", f"memory-dir='{tmp_path / 'wrong'}' {PRIVATE}"]) == 2
+    assert f"There is no folder {tmp_path / 'wrong'}, so nobody can say what is spent." in capsys.readouterr().err
+    assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.parametrize("command", ["spent", "forget"])
+def test_a_partition_that_is_no_number_is_a_mistake(tmp_path, capsys, command):
+    assert cli.main([command, f"memory-dir='{tmp_path}' partition-id='first' {PRIVATE}"]) == 2
+    assert "partition-id must be " in capsys.readouterr().err
+
+
 def test_rules_that_limit_nothing_are_a_mistake(capsys):
     assert cli.main(["spent", "min-rows=20"]) == 2
     assert "These rules limit nothing over all runs, so nothing is spent." in capsys.readouterr().err

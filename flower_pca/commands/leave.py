@@ -10,7 +10,7 @@ from typing import Any, Final
 from flower_pca.base import files, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.commands.trust import config
+from flower_pca.commands.trust import config, rules_and_partition
 
 _TELLS: Final = (
     "What this reveals: whoever has the sums of the other sites with {whose} rows and without them can subtract one "
@@ -74,12 +74,10 @@ def _go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
 
 def _let_go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
     """Accept the departure of the site that has signed."""
-    from flower_pca.clients.policy.rules import Rules
     from flower_pca.clients.storage import folders, ledger
     from flower_pca.masking import identity
 
-    partition = keys.pop("partition-id", None)
-    rules = Rules.of_node_config(keys)
+    rules, partition = rules_and_partition(keys)
     if rules.trusted_keys is None:
         raise ConfigError(
             "The node-config has no trusted-keys. Add trusted-keys='/etc/pca/trusted-keys', as at the node."
@@ -92,16 +90,15 @@ def _let_go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
         ) from error
     name = identity.who_leaves(line, rules.trusted_keys)
     own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
-    books = sorted({own, *own.parent.glob(folders.LEDGER.format("*"))})
-    there = [book for book in books if book.exists() and ledger.summed_with(book, name.hex())]
+    there = [path for path in folders.ledgers_beside(own) if ledger.summed_with(path, name.hex())]
     key = identity.printable(name)
     if not there:
         raise ConfigError(
             f"This node has not been summed with the node of the key {key}, so there is nothing to leave."
         )
     if given.yes:
-        for book in there:
-            ledger.leave(book, name.hex())
+        for path in there:
+            ledger.leave(path, name.hex())
     done = f"This node goes on without the node of the key {key}, in {labels.count(len(there), 'ledger')}. {_ALL}"
     _say(given, _TELLS.format(whose="its", which="its rows"), done, key=name.hex())
     return 0

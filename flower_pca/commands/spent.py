@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.commands.trust import config
+from flower_pca.commands.trust import config, rules_and_partition
 
 # What is counted, and the rule that limits it.
 _COUNTS: Final = {
@@ -36,13 +36,10 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print what each ledger in the node's folder has counted, next to the node's limits."""
-    from flower_pca.clients.policy.rules import Rules
     from flower_pca.clients.storage import folders, ledger
     from flower_pca.dp.gaussian import epsilon_of
 
-    keys = config(given.rules)
-    partition = keys.pop("partition-id", None)
-    rules = Rules.of_node_config(keys)
+    rules, partition = rules_and_partition(config(given.rules))
     groups, losses = rules.group_limits or (None, None)
     limits = {name: getattr(rules, rule) for name, rule in _COUNTS.items()} | {"groups": groups, "lost members": losses}
     limits = {name: most for name, most in limits.items() if most is not None}
@@ -52,26 +49,30 @@ def run(given: argparse.Namespace) -> int:
             "example \"memory-dir='/var/lib/pca' max-epsilon=1.0 max-delta=1e-6\"."
         )
     own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
+    if rules.memory_dir is not None and not own.parent.is_dir():
+        raise ConfigError(
+            f"There is no folder {own.parent}, so nobody can say what is spent. Give the node's own memory-dir."
+        )
     found = {}
-    for path in sorted(own.parent.glob(folders.LEDGER.format("*"))):
-        book = ledger.read(path)
+    for path in folders.ledgers_beside(own):
+        counts = ledger.read(path)
         counted: dict[str, float] = {
-            "columns": book.columns,
-            "messages": book.answered,
-            "groups": len(book.groups),
-            "lost members": book.beyond + sum(len(group.missing) for group in book.groups),
+            "columns": counts.columns,
+            "messages": counts.answered,
+            "groups": len(counts.groups),
+            "lost members": counts.beyond + sum(len(group.missing) for group in counts.groups),
         }
         if rules.max_delta is not None:
-            counted["epsilon"] = epsilon_of(math.sqrt(book.spent), rules.max_delta)
+            counted["epsilon"] = epsilon_of(math.sqrt(counts.spent), rules.max_delta)
         found[path.name] = {name: {"spent": counted[name], "limit": most} for name, most in limits.items()}
     if given.json:
         common.print_json({"folder": str(own.parent), "ledgers": found})
         return 0
     if not found:
         sys.stdout.write(f"There is no ledger in {own.parent}, so nothing is spent.\n")
-    for name, counts in found.items():
+    for name, numbers in found.items():
         sys.stdout.write(f"{name}\n")
-        for what, said in counts.items():
+        for what, said in numbers.items():
             at = ""
             if what == "epsilon":
                 at = f" at delta {rules.max_delta:g}"

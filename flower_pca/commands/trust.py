@@ -9,13 +9,16 @@ import sys
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca import registry
 from flower_pca.base import checks, errors, files, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
 from flower_pca.commands import common, output
+
+if TYPE_CHECKING:
+    from flower_pca.clients.policy.rules import Rules
 
 # The pairs of a SuperNode's --node-config.
 _PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
@@ -76,6 +79,17 @@ def config(words: list[str]) -> dict[str, Any]:
             "The value of a rule must be true, false, a number, or text in quotation marks, but this one cannot be "
             f'read: {error}. Write allow="krylov,ssi".'
         ) from error
+
+
+def rules_and_partition(keys: dict[str, Any]) -> tuple[Rules, int | None]:
+    """Return the rules in a node-config, and its partition-id, which names the data in the memory folder, or None."""
+    from flower_pca.clients.policy.rules import Rules
+
+    rules = {key: value for key, value in keys.items() if key != "partition-id"}
+    partition = keys.get("partition-id")
+    if partition is not None:
+        checks.integer("partition-id", partition, remedy="Give the partition-id of the node.")
+    return Rules.of_node_config(rules), partition
 
 
 def add_audit(commands: Any) -> None:
@@ -249,14 +263,12 @@ def add_forget(commands: Any) -> None:
 
 def run_forget(given: argparse.Namespace) -> int:
     """Say what can be erased, and erase it if that is confirmed."""
-    from flower_pca.clients.policy.rules import Rules
     from flower_pca.clients.storage.erasure import HOLDS, USUAL, Shelf
 
     if given.checkpoint is not None:
         return _checkpoint(given)
-    keys = config(given.rules)
-    partition = keys.pop("partition-id", None)
-    shelf = Shelf(Rules.of_node_config(keys), None if partition is None else int(partition))
+    rules, partition = rules_and_partition(config(given.rules))
+    shelf = Shelf(rules, partition)
     kinds = tuple(given.what or USUAL)
     for kind in kinds:
         checks.choice("--what", kind, tuple(HOLDS))

@@ -175,7 +175,7 @@ class Heading:
             return None
         count = plain[_COUNT]
         known = plain.get(_DIGEST, "")
-        names = read_names("An answer", plain)
+        names = read_names("An answer", plain, OTHER_CLIENT)
         counted = isinstance(count, int) and count >= 0
         right = counted and isinstance(known, str) and len(known) <= LONGEST
         # Headings are compared by digest, so names that do not match it could be any names.
@@ -302,8 +302,10 @@ def write_names(names: tuple[str, ...]) -> str | bytes:
     return text if len(text) <= _SHORT else zlib.compress(text.encode())
 
 
-def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
+def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -> tuple[str, ...] | None:
     """Return names of columns from another machine, in the form of `write_names`, or None if there are none.
+
+    `remedy` says what to do if they are wrong.
 
     Raises
     ------
@@ -327,7 +329,6 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
         rule = f"different names of at most {LONGEST} characters"
         if odd:
             rule = f"{rule}, in normal form (NFC) and without control characters"
-        remedy = OTHER_CLIENT if who == "An answer" else OTHER_SERVER
         raise ProtocolError(f"The columns of {who.lower()} need {rule}. {remedy}")
     return tuple(names)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.plots import course, style
+from flower_pca.plots import clients, course, style
 from flower_pca.plots.needs import Result, Shards
 from flower_pca.plots.pictures import PICTURES, Picture
 from flower_pca.results.pca import PCAResult
@@ -34,7 +34,7 @@ def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Resul
     rows = list(shards.values()) if isinstance(shards, Mapping) else shards
     if rows is None or not isinstance(result, PCAResult):
         return result, rows
-    there = [i for i, part in enumerate(rows) if (part.shape[0] if hasattr(part, "shape") else len(part))]
+    there = [i for i, count in enumerate(clients.rows(rows)) if count]
     if len(there) == len(rows):
         return result, rows
     moved = {old: new for new, old in enumerate(there)}

@@ -53,6 +53,11 @@ def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     return _place(folder, LEDGER, data)
 
 
+def ledgers_beside(path: Path) -> list[Path]:
+    """Return the paths of all ledgers in the folder of this ledger."""
+    return sorted(path.parent.glob(LEDGER.format("*")))
+
+
 def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     """Return the path of the released rows, which is next to their ledger."""
     return _place(folder, ROWS, data)

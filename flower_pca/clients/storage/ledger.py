@@ -192,7 +192,7 @@ def same_rows(path: Path, data: LocalData) -> list[Path]:
         mine = marks.marks_of(data, path.parent, ledger.marks)
         ledger.marks = marks.added(mine, ledger.marks)
         every = list(ledger.marks)
-    others = sorted(path.parent.glob(folders.LEDGER.format("*")))
+    others = folders.ledgers_beside(path)
     known = ((other, read(other).marks) for other in others if other != path)
     return [other for other, theirs in known if any(marks.common(a, b) for a in every for b in theirs)]
 

@@ -109,11 +109,10 @@ def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
 def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
     text = refusal_of_run(named_grid([*named_shards()[:2], MORE]), mask=mask)
     assert (
-        "(west) do not fit: there are 5, with, beyond them, 'dose' instead of the 4 of the run. Name the columns"
-        in text
+        "(west) do not fit: there are 5, with 'dose' in addition, instead of the 4 of the run. Name the columns" in text
     )
     text = refusal_of_run(named_grid([*named_shards()[:2], FEWER]), mask=mask)
-    assert "(west) do not fit: there are 3, without 'beat' instead of the 4 of the run. Align the files." in text
+    assert "(west) do not fit: there are 3, without 'beat', instead of the 4 of the run. Align the files." in text
     text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), mask=mask)
     assert (
         "(west) do not fit: there are 4 without names instead of the 4 of the run, which have names. Let all "
@@ -239,7 +238,7 @@ def test_private_runs_match_by_name_too():
     text = refusal_of_run(
         named_grid([*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "pulse"))]), **asked
     )
-    assert "there are 4, without 'beat' and with, beyond them, 'pulse'" in text
+    assert "there are 4, without 'beat' and with 'pulse' in addition" in text
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_the_command_matches_files_by_name(folder_of_sites, capsys):
     assert "trier.csv must hold numbers. Got 'x' in column note (line 2)." in run_tables(capsys, folder_of_sites)
     is_pooled(run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES)), NAMES)
     add(folder_of_sites, "more")
-    assert "there are 5, with, beyond them, 'dose'" in run_tables(capsys, folder_of_sites)
+    assert "there are 5, with 'dose' in addition" in run_tables(capsys, folder_of_sites)
     is_pooled(run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES)), NAMES)
     add(folder_of_sites, "less")
     assert "there are 3, without 'beat'" in run_tables(capsys, folder_of_sites)

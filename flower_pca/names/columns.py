@@ -209,7 +209,7 @@ class Heading:
             return own
         if self.names is None or others.names is None:
             return f"{own} with other names"
-        return f"{own}, {difference(self.names, others.names)}"
+        return f"{own}, {difference(self.names, others.names)},"
 
     def _remedy(self, others: Heading) -> str:
         if bool(self.digest) != bool(others.digest):
@@ -338,8 +338,12 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     here, there = set(names), set(others)
     absent = [name for name in others if name not in here]
     beyond = [name for name in names if name not in there]
-    parts = {"without": absent, "with, beyond them,": beyond}
-    words = " and ".join(f"{how} {enumeration(map(repr, some))}" for how, some in parts.items() if some)
+    parts = []
+    if absent:
+        parts.append(f"without {enumeration(map(repr, absent))}")
+    if beyond:
+        parts.append(f"with {enumeration(map(repr, beyond))} in addition")
+    words = " and ".join(parts)
     if near := unlike(absent, beyond):
         return f"{words} ({near})"
     return words

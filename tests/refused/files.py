@@ -250,7 +250,7 @@ FOLDER = [
             (
                 {"a.csv": "age,bmi\n1,2\n", "b.csv": "age,size\n1,2\n"},
                 {},
-                "b.csv do not fit: there are 2, without 'bmi' and with, beyond them, 'size' instead of",
+                "b.csv do not fit: there are 2, without 'bmi' and with 'size' in addition, instead of",
             ),
             (
                 AGE_AND_ARRAY,

@@ -70,18 +70,18 @@ def estimated_for(table: pd.DataFrame, data: Any, **asked: Any) -> None:
 BY_NAME = [
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:], (*NAMES, "dose"))]},
-        "^The columns of client 2 do not fit: there are 5, with, beyond them, 'dose' instead of the 4 of client 0. "
+        "^The columns of client 2 do not fit: there are 5, with 'dose' in addition, instead of the 4 of client 0. "
         "Name the columns of the run (columns=[...]), or align the files.",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])]},
-        "^The columns of client 2 do not fit: there are 3, without 'beat' instead of the 4 of client 0. Align",
+        "^The columns of client 2 do not fit: there are 3, without 'beat', instead of the 4 of client 0. Align",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
-        "there are 4, without 'beat' and with, beyond them, 'pulse' instead of .* Align the files.",
+        "there are 4, without 'beat' and with 'pulse' in addition, instead of .* Align the files.",
         DataError,
     ),
     Refused(
@@ -157,7 +157,7 @@ BY_NAME = [
                 (
                     [Table(FEW, (name, "b", "c")) for name in (one, other)],
                     {"n_components": 1},
-                    "there are 3, without .* and with, beyond them, .*only ",
+                    "there are 3, without .* and with .* in addition.*only ",
                 )
                 for one, other, _ in UNLIKE
             ),
@@ -293,7 +293,7 @@ ESTIMATED = [
             ),
             (
                 {"north": OF_PANDAS, "south": OF_PANDAS.drop(columns="beat")},
-                "The columns of south do not fit: there are 3, without 'beat' instead of the 4 of north.",
+                "The columns of south do not fit: there are 3, without 'beat', instead of the 4 of north.",
             ),
         )
     ],
@@ -345,7 +345,7 @@ PROJECTED = [
 COMPARED = [
     Refused(
         {"columns": NAMES[1:]},
-        "The columns of the other result do not fit: there are 3, without 'weight' instead of the 4 of this one.",
+        "The columns of the other result do not fit: there are 3, without 'weight', instead of the 4 of this one.",
     )
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

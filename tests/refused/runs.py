@@ -543,7 +543,7 @@ BY_COLUMNS = [
     Refused(
         lab(lambda t: t.rename(index={"P007": "P999"})),
         "The ids of the rows of client 1 (lab) differ from the ids of client 0 (hospital): there are 90, without "
-        "'P007' and with, beyond them, 'P999'. Keep the rows of the same people",
+        "'P007' and with 'P999' in addition. Keep the rows of the same people",
         DataError,
     ),
     Refused(

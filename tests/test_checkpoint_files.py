@@ -181,14 +181,14 @@ def test_without_its_columns_a_checkpoint_is_refused(
 def test_a_message_writes_only_the_new_columns_of_a_basis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     d, width = 400, 7
     written: list[int] = []
-    write = module._Columns.write
+    write = module._AppendedColumns.write
 
     def counted(self: Any, Q: Any, *, sync: bool) -> Any:
         begun, before = self.has_begun(Q), self._array.nbytes
         written.append(Q.nbytes - (before if begun else 0))
         return write(self, Q, sync=sync)
 
-    monkeypatch.setattr(module._Columns, "write", counted)
+    monkeypatch.setattr(module._AppendedColumns, "write", counted)
     parts = evenly(falling(900, d, seed=2, ratio=1.01), 3)
     simulate("krylov", parts, n_components=5, checkpoint=tmp_path / "run", seed=1)
     assert len(written) > 8

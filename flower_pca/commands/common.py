@@ -231,6 +231,11 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         gaps=gaps_of(given),
     )
     shards = partition.deal(table.whole(), given.partition, given.clients)
+    if len(table.parts) == 1 and given.partition is None and given.clients is None:
+        sys.stderr.write(
+            f"flower-pca: {given.data} has one file, so its rows are dealt out to {len(shards)} clients. For another "
+            "number, add --clients.\n"
+        )
     if table.sites:
         return shards
     return _without(shards, given.without)

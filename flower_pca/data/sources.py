@@ -76,6 +76,9 @@ def folder(
     use_highly_variable: bool | None = None,
     normalize: float | None = None,
     log: bool | None = None,
+    people: Mapping[str, str] | None = None,
+    variants: str | None = None,
+    ambiguous: bool | None = None,
 ) -> Table:
     """Read a folder with one file per client. The files may be of different kinds, and their names go beside, as file.
 
@@ -117,7 +120,20 @@ def folder(
         The sum that each cell is scaled to.
     log : bool or None, default=None
         Whether each entry x then becomes log(1 + x).
+    people : mapping or None, default=None
+        Lists of the people to use, by the name of the .bed file: {"ulm": "unrelated-ulm.txt"}. See `bed`.
+    variants : str or None, default=None
+        A list of the variants to use from all .bed files: see `bed`.
+    ambiguous : bool or None, default=None
+        Whether to keep variants A/T and C/G of .bed files.
     """
+    if people is not None and not isinstance(people, Mapping):
+        raise ConfigError(
+            f"people is {shown(people)}, but each file of a folder has its own people. Write a list for each file: "
+            "people={'ulm': 'unrelated-ulm.txt'}.",
+            setting="people",
+            value=people,
+        )
     given: dict[str, Any] = {
         "sep": sep,
         "header": header,
@@ -129,11 +145,15 @@ def folder(
         "use_highly_variable": use_highly_variable,
         "normalize": normalize,
         "log": log,
+        "people": people,
+        "variants": variants,
+        "ambiguous": ambiguous,
         "columns": columns or None,
         "beside": [name for name in texts("beside", beside) if name != "file"] or None,
     }
     options = {name: value for name, value in given.items() if value is not None}
     place, files = files_of(path, pattern, texts("without", without))
+    _require_files(place, files, options)
     tables = _tables(files, options, texts("drop", drop))
     usual = usual_table(tables)
     first = tables[usual]
@@ -503,7 +523,7 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
     """Read the table of a file with the options that apply to its kind."""
     reader = ENDINGS[ending(file)]
     known = inspect.signature(reader).parameters
-    own = {name: _of_file(value, file) if name in _OF_TEXT else value for name, value in options.items()}
+    own = {name: _of_file(value, file) if name in _BY_FILE else value for name, value in options.items()}
     given = {name: value for name, value in own.items() if value is not None}
     gaps = None if "gaps" in known else given.pop("gaps", None)
     for name in given:
@@ -511,7 +531,7 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
         if name not in known and name not in _OF_TEXT:
             raise ConfigError(
                 f"{file} cannot be read with {name}={shown(given[name])}. Leave {name} out, or use "
-                f"{'.h5ad files' if name in _OF_CELLS else 'files with named columns'}.",
+                f"{next((kind for kind, names in _OF_KIND.items() if name in names), 'files with named columns')}.",
                 setting=name,
                 value=given[name],
                 place=str(file),
@@ -519,15 +539,39 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
     return emptied(reader(path=str(file), **{name: value for name, value in given.items() if name in known}), gaps)
 
 
-_OF_CELLS: Final = ("layer", "use_highly_variable", "normalize", "log")
+_OF_KIND: Final = {
+    ".h5ad files": ("layer", "use_highly_variable", "normalize", "log"),
+    ".bed files": ("people", "variants", "ambiguous"),
+}
 _OF_TEXT: Final = ("sep", "header", "decimal", "thousands", "encoding")
+_BY_FILE: Final = (*_OF_TEXT, "people")
 
 
 def _of_file(value: Any, file: Path) -> Any:
     """Return an option's value for a file. A mapping holds one value per file."""
     if not isinstance(value, Mapping):
         return value
-    return next((value[name] for name in (file.name, stem(file), file.parent.name) if name in value), None)
+    return next((value[name] for name in _called(file) if name in value), None)
+
+
+def _called(file: Path) -> tuple[str, str, str]:
+    """Return the names by which a mapping may call a file."""
+    return file.name, stem(file), file.parent.name
+
+
+def _require_files(folder: Path, files: Sequence[Path], options: Mapping[str, Any]) -> None:
+    """Refuse an option that has a value for a file that is not there."""
+    known = [name for file in files for name in _called(file)]
+    for setting, value in options.items():
+        if not isinstance(value, Mapping) or setting not in _BY_FILE:
+            continue
+        if absent := [name for name in value if name not in known]:
+            raise ConfigError(
+                f"{folder} has no file {shown(absent[0])}, for which {setting} has a value. "
+                f"{checks.did_you_mean(absent[0], known, f'Its files are {enumeration(map(stem, files))}.')}",
+                setting=setting,
+                value=value,
+            )
 
 
 def _sites(files: Sequence[Path]) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from pages import flower_pca
 from scipy import sparse
 
-from flower_pca import DataError
-from flower_pca.data import partition
+from flower_pca import ConfigError, DataError, cli
+from flower_pca.data import partition, sources
 from flower_pca.data.sources import make, table
 
 PARTS = [np.arange(4.0).reshape(2, 2), np.ones((1, 2)), np.full((3, 2), 7.0)]
@@ -104,3 +104,19 @@ def test_the_odd_file_is_named_wherever_it_stands(odd, tmp_path, capsys):
     found = json.loads(flower_pca(capsys, "check", tmp_path, "--json")[1])
     assert (found["sites"], found["left_out"]) == (3, [names[odd][0]])
     assert re.search(words, *found["errors"])
+
+
+def test_a_folder_with_one_file_is_dealt_out_and_the_command_says_so(tmp_path, capsys):
+    folder = tmp_path / "hospitals"
+    folder.mkdir()
+    np.savetxt(folder / "ulm.csv", np.random.default_rng(0).standard_normal((40, 3)), delimiter=",")
+    said = f"{folder} has one file, so its rows are dealt out to 10 clients. For another number, add --clients."
+    for words, heard in (([], True), (["--clients", "4"], False), (["--partition", "iid"], False)):
+        assert cli.main(["run", str(folder), *words, "--out", str(tmp_path / "out")]) == 0
+        assert (said in capsys.readouterr().err) == heard
+
+
+def test_a_value_for_a_file_that_is_not_there_is_refused(tmp_path):
+    np.savetxt(tmp_path / "trier.csv", np.ones((4, 3)), delimiter=",")
+    with pytest.raises(ConfigError, match=r"has no file 'treir', for which encoding has a value. Did you mean 'trier'"):
+        sources.table(f"folder(path={str(tmp_path)!r}, encoding={{'treir': 'latin-1'}})")

@@ -189,6 +189,25 @@ def test_a_folder_of_sites_runs_from_the_command_line(tmp_path, capsys):
     np.testing.assert_allclose(abs(np.sum(result.components_ * components, axis=1)), 1.0, atol=1e-5)
 
 
+def test_a_folder_passes_lists_of_people_and_variants_on_to_its_bed_files(tmp_path):
+    folder, listed, panel = tmp_path / "sites", tmp_path / "some.txt", tmp_path / "panel.txt"
+    plink_sites(folder, gaps=0.0)
+    listed.write_text("".join(f"0 p{100 + i}\n" for i in range(0, 33, 3)))
+    panel.write_text("".join(f"1:{1000 + j}:A:G\n" for j in range(0, 40, 2)))
+    lists = {"site1": str(listed)}
+    table = sources.table(f"folder(path={str(folder)!r}, people={lists}, variants={str(panel)!r}, ambiguous=False)")
+    assert [len(part) for part in table.parts] == [20, 11, 37]
+    alone = sources.table(f"bed(path={str(folder / 'site1.bed')!r}, people={str(listed)!r}, variants={str(panel)!r})")
+    np.testing.assert_array_equal(np.asarray(table.parts[1].values), np.asarray(alone.pick(table.names).values))
+    with pytest.raises(ConfigError, match=r"has no file 'site9', for which people has a value\. Did you mean 'site"):
+        sources.table(f"folder(path={str(folder)!r}, people={{'site9': {str(listed)!r}}})")
+    with pytest.raises(ConfigError, match=r"people is '.*some.txt', but each file of a folder has its own people"):
+        sources.table(f"folder(path={str(folder)!r}, people={str(listed)!r})")
+    np.savetxt(folder / "site4.csv", np.ones((4, 40)), delimiter=",")
+    with pytest.raises(ConfigError, match=r"site4.csv cannot be read with variants=.*Leave variants out, or use .bed"):
+        sources.table(f"folder(path={str(folder)!r}, variants={str(panel)!r})")
+
+
 def test_new_people_are_projected_from_a_file(tmp_path):
     counts = plink_sites(tmp_path / "sites", gaps=0.0)
     tables = [sources.make(str(tmp_path / "sites" / f"site{i}.bed")) for i in range(3)]

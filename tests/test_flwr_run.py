@@ -9,7 +9,7 @@ import tomllib
 
 import numpy as np
 import pytest
-import test_levels
+import test_categorical
 from local_superlink import ROOT, LocalSuperLink, needed
 
 from flower_pca import PCAResult
@@ -47,7 +47,7 @@ def test_with_its_defaults_it_saves_the_components_of_the_pooled_rows(superlink)
 
 
 def test_it_takes_what_the_run_config_says(superlink):
-    test_levels.ROWS.to_csv(superlink.folder / "patients.csv", index=False)
+    test_categorical.ROWS.to_csv(superlink.folder / "patients.csv", index=False)
     config = (
         f"data=\"csv(path='{superlink.folder}/patients.csv')\" algorithm='ssi(tol=1e-11)' n-components=0.9 scale='std' "
         f"output='{superlink.folder}/given' min-nodes=6 options=\"partition=iid(seed=3), categorical='ward,sex', "
@@ -56,7 +56,7 @@ def test_it_takes_what_the_run_config_says(superlink):
     run = superlink.run(HUB, 2, config)
     assert run.status == "finished:completed", run
     result = PCAResult.load(superlink.folder / "given/result.npz")
-    Z = test_levels.coded(test_levels.ROWS, test_levels.EVERY)
+    Z = test_categorical.coded(test_categorical.ROWS, test_categorical.EVERY)
     values = np.linalg.svd(Z, compute_uv=False) ** 2
     k = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.9)) + 1
     assert result.algorithm.startswith("ssi(")

@@ -186,7 +186,7 @@ HELD = {
     "Rows stay at the site": ("privacy/test_fixed_answers.py::test_once_they_are_measured_no_half_reads_a_row",),
     "A date that is written as text": (
         "test_data_protection.py::test_dates_are_text_unless_they_are_written_as_numbers_as_ages_and_zip_codes_are",
-        "test_levels_nodes.py::test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others",
+        "test_categorical_nodes.py::test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others",
         "test_explain.py::test_a_node_lets_runs_use_the_covariates_that_its_rule_names",
     ),
     "A date that is written as a number": (

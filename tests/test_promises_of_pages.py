@@ -51,19 +51,19 @@ PRIVACY = {
         "attacks/test_said_of_the_machine.py::test_no_path_and_no_cell_leaves_a_node"
     ),
     "So a node reveals levels only for the columns": (
-        "test_levels_nodes.py::test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others"
+        "test_categorical_nodes.py::test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others"
     ),
     "Nodes that require noise refuse this message": (
-        "test_levels_nodes.py::test_nodes_that_insist_on_noise_tell_no_levels"
+        "test_categorical_nodes.py::test_nodes_that_insist_on_noise_tell_no_levels"
     ),
     "A node never reveals a level that fewer": (
-        "test_levels_nodes.py::test_a_level_of_few_rows_is_not_told_and_counts_as_other"
+        "test_categorical_nodes.py::test_a_level_of_few_rows_is_not_told_and_counts_as_other"
     ),
     "If all rows with rare levels are together": (
-        "test_levels_nodes.py::test_too_few_rows_for_an_other_go_with_the_commonest_level"
+        "test_categorical_nodes.py::test_too_few_rows_for_an_other_go_with_the_commonest_level"
     ),
     "A run can list levels, but no list separates": (
-        "test_levels_nodes.py::test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_together"
+        "test_categorical_nodes.py::test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_together"
     ),
     "A server that sees the answers of single nodes can still compute": (
         "test_personal_nodes.py::test_what_a_server_that_computes_still_finds_of_own_components"
@@ -118,7 +118,7 @@ PRIVACY = {
     "The command prints, for example, `epsilon": "test_spent.py::test_it_prints_the_epsilon_of_all_answers_together",
     "Only the user of the node can read the file": "attacks/test_ledger.py::test_what_a_node_keeps_is_its_own",
     "A node refuses a folder to which others may write": (
-        "attacks/test_places.py::test_a_folder_from_which_others_may_take_a_ledger_away_is_refused"
+        "attacks/test_planted_links.py::test_a_folder_from_which_others_may_take_a_ledger_away_is_refused"
     ),
     "On systems without file locks": "attacks/test_ledger.py::test_a_system_that_cannot_lock_files_is_said_so",
     "A damaged ledger stops the node": "attacks/test_ledger.py::test_a_ledger_that_cannot_be_read_is_no_permission",
@@ -217,10 +217,10 @@ MASKED_SUMS = {
         "masking/test_masked_runs.py::test_of_two_clients_none_may_drop"
     ),
     "Its row count, and the mean and squares of each column": (
-        "attacks/test_losses.py::test_by_default_a_loss_tells_the_rows_mean_and_squares_of_the_one_that_left"
+        "attacks/test_sums_without_a_member.py::test_by_default_a_loss_tells_the_rows_mean_and_squares_of_the_one_that_left"
     ),
     "The run then ends if a member is lost": (
-        "attacks/test_losses.py::test_by_its_rules_no_sum_is_told_without_a_member"
+        "attacks/test_sums_without_a_member.py::test_by_its_rules_no_sum_is_told_without_a_member"
     ),
     "a server that lies about drop-outs can unmask": (
         "masking/test_single_masks.py::"

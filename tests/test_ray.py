@@ -15,7 +15,7 @@ import pytest
 from builders import deal, mixed, pooled, sine, synthetic
 from results import assert_same_bits, assert_same_steps
 from scipy import sparse
-from test_levels import TABLES
+from test_categorical import TABLES
 
 from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
 from flower_pca.base.cache import Cache

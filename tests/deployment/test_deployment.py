@@ -11,7 +11,7 @@ import time
 import fake_grid
 import numpy as np
 import pytest
-import test_levels
+import test_categorical
 from builders import leading, pooled
 from federation import wait
 from results import assert_same_bits
@@ -71,7 +71,7 @@ def test_as_in_process_and_the_same_bits_again_after_the_server_was_killed(feder
 def test_levels_of_words_are_agreed_on_by_real_nodes(federation):
     federation.present(0, 1, 2)
     tables = [federation.node(partition).table for partition in range(3)]
-    for file, rows in zip(tables, test_levels.TABLES.values(), strict=True):
+    for file, rows in zip(tables, test_categorical.TABLES.values(), strict=True):
         rows.to_csv(file, index=False)
     try:
         asked = {"n_components": 3, "categorical": "ward,sex", "scale": "std", "min_nodes": 3}
@@ -81,9 +81,9 @@ def test_levels_of_words_are_agreed_on_by_real_nodes(federation):
         for file in tables:
             file.unlink()
     assert stages(result)[0] == "names"
-    assert result.config["categorical"] == {"ward": test_levels.EVERY["ward"], "sex": ["f", "m"]}
-    coded = test_levels.coded(test_levels.ROWS, test_levels.EVERY)
-    test_levels.is_pooled_coded(result, coded, 1e-10)
+    assert result.config["categorical"] == {"ward": test_categorical.EVERY["ward"], "sex": ["f", "m"]}
+    coded = test_categorical.coded(test_categorical.ROWS, test_categorical.EVERY)
+    test_categorical.is_pooled_coded(result, coded, 1e-10)
     wait("the run to end", lambda: run.status() == "finished:completed")
 
 

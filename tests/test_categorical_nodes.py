@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from builders import StopError, sine, stop_after
 from fake_grid import config_of, examples_of, grid_of, hosts_of, metrics_of
-from test_levels import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled_coded
+from test_categorical import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled_coded
 
 from flower_pca import NotEnoughNodes, Table, simulate
 from flower_pca.clients import Rules

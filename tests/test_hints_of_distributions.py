@@ -167,6 +167,17 @@ def test_a_line_of_totals_below_many_rows_is_named_by_sums(what):
     assert f"Row 3000 (from 0 on) is the {kind} of the lines above it, not a row of its own" in said
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_site_of_one_or_two_rows_is_looked_at_beside_large_ones(n):
+    X = large_site(0)
+    sites = [np.r_[X, X.sum(axis=0)[None]], ward_of(1, n)]
+    few = f"Site1 has {n} row{'s' * (n > 1)}: what they send nearly reveals their rows."
+    assert said_of_large(sites[::-1]).startswith(few.replace("1 has", "0 has"))
+    said = said_of_large(sites)
+    assert said.startswith(few)
+    assert "Row 3000 (from 0 on) is the sum of the lines above it" in said
+
+
 def test_codes_and_units_among_many_rows_are_named_by_a_sample():
     sites = [large_site(seed) for seed in range(3)]
     sites[0][::5, 3] = -999

@@ -98,7 +98,7 @@ def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: 
         warnings.simplefilter("ignore", RuntimeWarning)
         ends = list(totals_by_sums(data, clients))
     if ends:
-        data = replace(data, sites=[site.first(len(site.rows) - 2) for site in sites])
+        data = replace(data, sites=[site.first(max(len(site.rows) - 2, 1)) for site in sites])
     return [ends, *_of_kinds(data, (), _OF_SAMPLES)]
 
 

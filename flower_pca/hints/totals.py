@@ -31,6 +31,8 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str
         total = observed.mean * seen
         rows = site.rows
         for below in (0, 1):
+            if client.n - below <= LEAST:
+                break
             last, above = rows[len(rows) - 1 - below], rows[: len(rows) - 1 - below]
             left = rows[len(rows) - 1 - below :]
             sums = total - np.nansum(left, axis=0)

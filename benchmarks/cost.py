@@ -40,14 +40,14 @@ def clients() -> list[list[object]]:
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((1000, 784)), np.linalg.qr(rng.standard_normal((784, 20)))[0]
     mean = X.mean(axis=0)
-    centred, data = X - mean, LocalData(X)
+    centered, data = X - mean, LocalData(X)
 
     def power(steps: int) -> Callable[[], object]:
         def bare() -> object:
             V = Z
             for _ in range(steps - 1):
-                V = np.linalg.qr(centred.T @ (centred @ V))[0]
-            return centred.T @ (centred @ V)
+                V = np.linalg.qr(centered.T @ (centered @ V))[0]
+            return centered.T @ (centered @ V)
 
         return bare
 

@@ -1,4 +1,4 @@
-"""How near each algorithm comes to the full SVD of the pooled, globally centred rows of three unlike clients."""
+"""How near each algorithm comes to the full SVD of the pooled, globally centered rows of three unlike clients."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def of_time(draws=20):
         for draw in range(draws):
             rng = np.random.default_rng([draw, len(name)])
             mixing = Rows(rng, 300, 60).mixing
-            # all rows are at one site: with fewer at each, fewer neighbours can be left out
+            # all rows are at one site: with fewer at each, fewer neighbors can be left out
             shards = [made(rng, 300, mixing)]
             shares.append(beyond(shards, [made(rng, 2000, mixing)], {})[1])
         spe, t2 = np.mean(shares, axis=0)

@@ -88,9 +88,9 @@ def tracked(clients: int, tracker: STMiss) -> list[object]:
 def main() -> None:
     """Print the tables."""
     sizes = [(clients, MaskedSums()) for clients in (5, 30, 200)]
-    sizes += [(200, MaskedSums(neighbours=k)) for k in (20, 40)]
-    sizes += [(30, MaskedSums(self_masks=False)), (200, MaskedSums(neighbours=20, self_masks=False))]
-    head = ["clients (neighbours)", "messages", "bytes / unmasked", "kB of keys a sum", *(f"ms {s}" for s in STEPS)]
+    sizes += [(200, MaskedSums(neighbors=k)) for k in (20, 40)]
+    sizes += [(30, MaskedSums(self_masks=False)), (200, MaskedSums(neighbors=20, self_masks=False))]
+    head = ["clients (neighbors)", "messages", "bytes / unmasked", "kB of keys a sum", *(f"ms {s}" for s in STEPS)]
     print(table([*head, "ms server a sum"], [row(*size) for size in sizes]))
     runs = [(clients, tracker) for tracker in (STMiss(), STMiss(solver="power")) for clients in (5, 10)]
     print(

@@ -5,7 +5,7 @@
     python -m benchmarks.planted_faults compare OLD.csv NEW.csv             what only the old tests find
     python -m benchmarks.planted_faults record OLD.csv NEW.csv              writes into the list what they found
 
-A fault is one statement of one function, written another way: a sign, a bound, a missing centring, a client that is
+A fault is one statement of one function, written another way: a sign, a bound, a missing centering, a client that is
 dropped, a wrong axis, a refusal that is skipped. It is kept by its function's name and by what the statement says, so
 it is found again in another version of the package, wherever the function has moved. Only the quick tests are run, and
 of processes that they start nothing is seen. How a fault is planted and judged: planting.py.
@@ -61,7 +61,7 @@ def bound(node: ast.AST) -> bool:
     return False
 
 
-def centring(node: ast.AST) -> bool:
+def centering(node: ast.AST) -> bool:
     """The mean is not taken away."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and "mean" in ast.unparse(node.right):
         node.right = ast.BinOp(ast.Constant(0), ast.Mult(), node.right)
@@ -93,7 +93,7 @@ def refusal(node: ast.AST) -> bool:
     return False
 
 
-KINDS = (sign, bound, centring, drop, axis, refusal)
+KINDS = (sign, bound, centering, drop, axis, refusal)
 
 
 def literal(node: ast.BinOp) -> bool:

@@ -1,4 +1,4 @@
-"""Rounds and final angles on real sets, scaled by the largest |x|, not centred, k = 5, as in the LocalPower paper.
+"""Rounds and final angles on real sets, scaled by the largest |x|, not centered, k = 5, as in the LocalPower paper.
 
 `python -m benchmarks.real FOLDER`: the folder holds a9a.npz, abalone.npz, connect4.npz and covtype.npz, each with X.
 """

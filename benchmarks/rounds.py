@@ -1,4 +1,4 @@
-"""Products with C until the singular values are right to 1.1e-7, not centred, on the synthetic problems."""
+"""Products with C until the singular values are right to 1.1e-7, not centered, on the synthetic problems."""
 
 from __future__ import annotations
 

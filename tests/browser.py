@@ -35,9 +35,9 @@ class Page:
             self._call(f"{domain}.enable")
 
     def open(self, url, *, width, height, mobile=False, scheme="light"):
-        """Load the page in a window of this size, on a system with light or with dark colours."""
-        colours = [{"name": "prefers-color-scheme", "value": scheme}]
-        self._call("Emulation.setEmulatedMedia", {"features": colours})
+        """Load the page in a window of this size, on a system with light or with dark colors."""
+        colors = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", {"features": colors})
         size = {"width": width, "height": height, "deviceScaleFactor": 2 if mobile else 1, "mobile": mobile}
         self._call("Emulation.setDeviceMetricsOverride", size)
         self.complaints.clear()

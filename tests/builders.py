@@ -287,7 +287,7 @@ def arithmetic(n: int, d: int, *, condition: float, seed: int) -> Array:
 
 
 def synthetic(n: int, d: int, singular: Array, *, seed: int) -> Array:
-    """(U diag(s) V')' with U (d x d) and V (n x d) orthonormalised uniform(-1, 1) matrices."""
+    """(U diag(s) V')' with U (d x d) and V (n x d) orthonormalized uniform(-1, 1) matrices."""
     rng = np.random.default_rng(seed)
     U, V = (np.linalg.qr(rng.uniform(-1.0, 1.0, (side, d)))[0] for side in (d, n))
     return np.ascontiguousarray((V * singular) @ U.T)

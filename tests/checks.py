@@ -294,7 +294,7 @@ def float32_rows(name: str, seed: int, folder: Path) -> None:
 
 
 def fewer_rows_than_columns(name: str, seed: int, folder: Path) -> None:
-    """Of n rows, n - 1 directions are left once they are centred."""
+    """Of n rows, n - 1 directions are left once they are centered."""
     X = rows(9, 8.0 * 0.7 ** np.arange(20), seed=seed)
     shards, reference = deal(X, (4, 3, 2)), pooled([X])
     for k in (2, 8):

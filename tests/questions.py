@@ -23,7 +23,7 @@ SHORT: dict[str, dict[str, Any]] = {
 }
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "not centred": {"center": False},
+    "not centered": {"center": False},
     "scaled": {"scale": "std", "reconstruction_error": True},
     "by the largest": {"scale": "max_abs", "seed": 3},
 }

@@ -463,7 +463,7 @@ def test_masks_by_a_key_of_the_run_config(app_run, tmp_path):
 def test_masks_by_a_spec_of_the_run_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     nodes[0]["single-masks"] = nodes[2]["single-masks"] = True
-    result, lines = app_run(nodes, mask="masks(neighbours=2, self_masks=False)")
+    result, lines = app_run(nodes, mask="masks(neighbors=2, self_masks=False)")
     assert is_pca_of(result, [shards[0], shards[2]])
     refused = "This node takes part in no masked sum without self-masks, because its single_masks is not set."
     assert any(refused in line for line in lines)
@@ -497,7 +497,7 @@ def test_a_node_keeps_its_memory_where_it_is_told(app_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_centred(app_run, tmp_path):
+def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_centered(app_run, tmp_path):
     rules = {"output-dir": str(tmp_path / "own"), "allow": "consensus_rpca,krylov"}
     nodes, shards = deployed(tmp_path, **rules)
     result, _ = app_run(nodes, algorithm="consensus_rpca(gamma=0.5, max_rounds=9)", center="")

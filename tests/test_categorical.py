@@ -29,7 +29,7 @@ NUMBERS = ["age", "pressure", "weight"]
 
 
 def coded(rows, found, words=WORDS, numbers=NUMBERS):
-    """The reference: standardized numbers, and centred indicators over the roots of their shares (Pages)."""
+    """The reference: standardized numbers, and centered indicators over the roots of their shares (Pages)."""
     parts = [(rows[c] - ROWS[c].mean()) / ROWS[c].std(ddof=0) for c in numbers]
     for word in words:
         for level in found[word]:

@@ -32,7 +32,7 @@ D = 24
 
 @functools.cache
 def same_directions():
-    """Centred rows with the same eigenvectors at all nodes, and other eigenvalues, of which two stand out."""
+    """Centered rows with the same eigenvectors at all nodes, and other eigenvalues, of which two stand out."""
     V = np.linalg.qr(np.random.default_rng(7).standard_normal((D, D)))[0]
     rows = []
     for i, n in enumerate(SIZES):

@@ -87,7 +87,7 @@ def test_run_under_masks_by_a_spec(data, tmp_path, capsys):
     assert not result.history.of("mask.sum")
     code, _, err = flower_pca(capsys, *words, "masks(neighbors=4)")
     assert code == 2
-    assert "Did you mean 'neighbours'?" in err
+    assert "Did you mean 'neighbors'?" in err
 
 
 @pytest.mark.slow

@@ -26,14 +26,14 @@ def round_message(
 
 
 def least(X: Array, U: Array, lam: float, rho: float, share: float) -> float:
-    """g_i(U): the client's objective, minimised over V and S."""
+    """g_i(U): the client's objective, minimized over V and S."""
     V = Regression(U, lam, rho).steps(X, np.zeros((len(X), U.shape[1])), 3000)[0]
     R = np.abs(X - V @ U.T)
     huber = np.sum(np.where(lam >= R, R**2 / 2, lam * R - lam**2 / 2))
     return float(huber + rho / 2 * np.sum(V**2) + rho * share / 2 * np.sum(U**2))
 
 
-def test_a_local_step_is_along_the_gradient_of_what_the_client_minimises() -> None:
+def test_a_local_step_is_along_the_gradient_of_what_the_client_minimizes() -> None:
     rng, X = np.random.default_rng(0), ROWS[:9, :12]
     U, lam, rho, eta = rng.standard_normal((12, 3)), 1.0, 2.0, 1e-3
     up, _ = make("dcf_pca").client(round_message(U, lam, rho, eta=eta, n=36), LocalData(X), {})
@@ -66,7 +66,7 @@ def test_scaled_steps_weigh_clients_by_their_curvature() -> None:
 
 
 def test_the_end_solves_v_for_the_last_u() -> None:
-    """What the paper omits: at the end V is the minimiser for the U that is returned."""
+    """What the paper omits: at the end V is the minimizer for the U that is returned."""
     L, S = SMALL
     shards = np.split(L + S, [40, 80])
     result = simulate("dcf_pca(max_rounds=3)", shards, n_components=5, seed=2)

@@ -53,7 +53,7 @@ BUDGET = "dp(epsilon=50.0, delta=1e-6, clip=20.0, noise_seed=1)"
 SHARDS = shards((60, 25, 7), 0.7 ** np.arange(8), shift=1.0)
 
 
-def labelled(parts, seed=1):
+def labeled(parts, seed=1):
     """The same rows in one shuffled table, with the name of each row's site."""
     sites = np.repeat(["north", "east", "west"], [len(part) for part in parts])
     order = np.random.default_rng(seed).permutation(len(sites))
@@ -72,7 +72,7 @@ def test_a_list_of_shards_gives_the_pooled_pca():
 
 
 def test_sites_are_the_same_clients_as_a_list():
-    X, sites = labelled(SHARDS)
+    X, sites = labeled(SHARDS)
     by_list = FederatedPCA(3).fit([X[sites == site] for site in ("east", "north", "west")])
     by_group = FederatedPCA(3).fit(X, sites=sites)
     assert by_group.components_.tobytes() == by_list.components_.tobytes()
@@ -89,7 +89,7 @@ def test_sites_are_ordered_by_what_they_are(sites):
 
 
 def test_fit_transform_takes_sites_and_keeps_the_order_of_rows():
-    X, sites = labelled(SHARDS)
+    X, sites = labeled(SHARDS)
     scores = FederatedPCA(3).fit_transform(X, sites=sites)
     assert scores.tobytes() == FederatedPCA(3).fit(X, sites=sites).transform(X).tobytes()
     stacked = FederatedPCA(3).fit_transform(SHARDS)
@@ -297,7 +297,7 @@ def test_a_mapping_names_the_sites_of_its_tables():
 
 
 def test_names_of_columns_and_sites_are_in_the_result(tmp_path):
-    X, sites = labelled(SHARDS)
+    X, sites = labeled(SHARDS)
     pca = FederatedPCA(2).fit(pd.DataFrame(X, columns=list("abcdefgh")), sites=sites)
     assert list(PCAResult.load(pca.result_.save(tmp_path / "pca.npz")).feature_names_in_) == list("abcdefgh")
     assert pca.result_.site_names == {0: "east", 1: "north", 2: "west"}
@@ -333,7 +333,7 @@ def test_it_is_a_step_of_a_pipeline_and_of_a_search():
 
 @pytest.mark.slow
 def test_sites_are_metadata_that_pipelines_and_searches_route():
-    X, sites = labelled(SHARDS)
+    X, sites = labeled(SHARDS)
     y = X @ np.arange(8.0)
     with sklearn.config_context(enable_metadata_routing=True):
         pca = FederatedPCA(3).set_fit_request(sites=True)
@@ -347,7 +347,7 @@ def test_sites_are_metadata_that_pipelines_and_searches_route():
 
 
 def test_a_pipeline_hands_the_sites_on():
-    X, sites = labelled(SHARDS)
+    X, sites = labeled(SHARDS)
     pipeline = make_pipeline(FederatedPCA(3), LinearRegression()).fit(X, X @ np.arange(8.0), federatedpca__sites=sites)
     assert pipeline[0].result_.history[0].asked == 3
     assert pipeline[0].components_.tobytes() == FederatedPCA(3).fit(X, sites=sites).components_.tobytes()

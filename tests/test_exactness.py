@@ -80,7 +80,7 @@ def test_scaled_as_scikit_learn_does(name: str, scale: str, scaler: Any, seed: i
 
 
 @SEEDS
-def test_uncentred_is_the_svd_of_the_raw_rows(seed: int) -> None:
+def test_uncentered_is_the_svd_of_the_raw_rows(seed: int) -> None:
     problem = three_clients(seed)
     reference = pooled(problem.shards, center=False)
     result = simulate("krylov", problem.shards, n_components=3, center=False, seed=seed)

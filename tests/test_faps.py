@@ -22,7 +22,7 @@ SPECTRA = {
 }
 
 
-def modelled(values: Array, k: int, rounds: int, beta_0: float = 0.15) -> Array:
+def modeled(values: Array, k: int, rounds: int, beta_0: float = 0.15) -> Array:
     """The sines that are left of clients alike, whose inner problems LAPACK solves: C is diagonal."""
     C, b = np.diag(values), beta_0 * values[0]
     Z = np.linalg.qr(np.random.default_rng(0).standard_normal((len(C), k)))[0]
@@ -51,7 +51,7 @@ def rate(sines: Array) -> float:
 def test_the_angle_falls_by_the_penalty_over_penalty_and_gap(name: str, beta_0: float) -> None:
     values, k = SPECTRA[name]
     b, gap = beta_0 * values[0], values[k - 1] - values[k]
-    found = rate(modelled(values, k, 400, beta_0))
+    found = rate(modeled(values, k, 400, beta_0))
     assert found == pytest.approx(b / (b + gap), rel=5e-3)
     ssi = values[k] / values[k - 1]
     assert pace(values[k - 1], values[k], penalty=b) == pytest.approx(np.log(found) / np.log(ssi), rel=1e-2)

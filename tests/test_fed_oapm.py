@@ -48,7 +48,7 @@ def test_the_top_eigenvalue_is_estimated_to_the_noise():
         assert abs(found - 9.0) / 9.0 <= 5e-3 * np.sqrt(4) / 9.0 + sine**2
 
 
-def test_uncentred_the_mean_is_the_first_component():
+def test_uncentered_the_mean_is_the_first_component():
     X = np.random.default_rng(0).standard_normal((60, 12)) + 5.0
     plain = simulate("fed_oapm", [X], n_components=2, center=False)
     assert subspace_error(plain, np.linalg.svd(X)[2][:1].T) < 1e-6

@@ -23,7 +23,7 @@ def stacked_factors(shards, k):
 
 
 def weighted_scatter(shards, k):
-    """Globally centred, but unnormalised scatter matrices are weighted by n_i / n once more (SubstraFL)."""
+    """Globally centered, but unnormalized scatter matrices are weighted by n_i / n once more (SubstraFL)."""
     n, mean = sum(map(len, shards)), np.vstack(shards).mean(axis=0)
     C = sum(len(X) / n * (X - mean).T @ (X - mean) for X in shards)
     return np.linalg.eigh(C)[1][:, ::-1][:, :k].T

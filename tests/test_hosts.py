@@ -153,7 +153,7 @@ def test_masks_over_so_many_clients_are_those_of_one_by_one() -> None:
     """So many that each shares masks with some of the others only; against LAPACK on all rows."""
     rng = np.random.default_rng(5)
     rows = [rng.standard_normal((4, 12)) * 0.6 ** np.arange(12) + 0.1 * (i % 7) for i in range(30)]
-    masks = "masks(neighbours=12)"
+    masks = "masks(neighbors=12)"
     result = fitted_over_hosts("krylov(tol=1e-12)", fake_grid.hosts_of(rows, each=10), n=30, mask=masks)
     truth = pooled(rows)
     assert result.angle_to(truth.components[:3]) < 1e-9

@@ -85,7 +85,7 @@ HELD = {
     ),
     "There, `flower-pca spent` prints": ("test_spent.py::test_it_prints_the_epsilon_of_all_answers_together",),
     "With masks it is the same as without": ("masking/test_masked_equals_unmasked.py::test_masked_equals_unmasked",),
-    "The status says whether": ("test_report.py::test_how_the_run_ended_is_said_in_words_and_colour",),
+    "The status says whether": ("test_report.py::test_how_the_run_ended_is_said_in_words_and_color",),
     "A result of a run over rows has nothing": (
         "test_data_protection.py::"
         "test_neither_a_result_nor_the_folder_of_a_node_without_a_copy_has_anything_as_long_as_the_rows",
@@ -370,8 +370,8 @@ def test_of_few_rows_and_of_columns_a_node_keeps_the_rows_up_to_a_rotation(tmp_p
     few = SHARDS[0][:5]
     Node(0, few, memory_dir=tmp_path / "few").ask("ssi", {"Z": np.eye(D)})
     (path,) = (tmp_path / "few").glob("*fixed*.npz")
-    factor, centred = arrays_in_file(path)["factor"], few - few.mean(axis=0)
-    np.testing.assert_allclose(factor.T @ factor, centred.T @ centred, atol=1e-9)
+    factor, centered = arrays_in_file(path)["factor"], few - few.mean(axis=0)
+    np.testing.assert_allclose(factor.T @ factor, centered.T @ centered, atol=1e-9)
     tables = frames()
     rules = {"memory_dir": tmp_path / "columns", "split_columns": "std", "answers": "fixed"}
     with in_a_run():

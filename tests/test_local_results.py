@@ -56,7 +56,7 @@ class KeptResult(PCAResult):
 
 @dataclass(frozen=True, kw_only=True)
 class Keeper(SSI):
-    """SSI that ends so, uncentred if nothing else is said."""
+    """SSI that ends so, uncentered if nothing else is said."""
 
     name: ClassVar[str] = "keeper"
     centers: ClassVar[bool] = False

@@ -27,10 +27,10 @@ SHARDS = [
 ]
 NEW = np.random.default_rng(9).standard_normal((60, 8)) * 1.5 * DEVIATIONS + 3.0
 FRAMES = {
-    "centred": {},
+    "centered": {},
     "scaled": {"scale": "std"},
     "by the largest": {"scale": "max_abs"},
-    "not centred": {"center": False},
+    "not centered": {"center": False},
 }
 
 
@@ -80,7 +80,7 @@ def test_contributions_are_never_negative_and_add_up():
 
 
 def test_a_column_that_is_moved_contributes_most():
-    result, row = of_frame("centred"), np.full((1, 8), 3.0)
+    result, row = of_frame("centered"), np.full((1, 8), 3.0)
     row[0, 6] = 30.0
     monitor = Monitor(result)
     found = monitor.anomalies({"north": row}, monitor.limits(), top=2)
@@ -96,12 +96,12 @@ def test_a_column_that_is_moved_contributes_most():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("centred", [True, False])
-def test_the_limit_of_t2_from_theory_is_kept_to_by_normal_rows_however_few_the_run_had(centred):
+@pytest.mark.parametrize("centered", [True, False])
+def test_the_limit_of_t2_from_theory_is_kept_to_by_normal_rows_however_few_the_run_had(centered):
     rng, kept, n = np.random.default_rng(3), {True: [], False: []}, 12
     for _ in range(250):
         rows, new = (rng.standard_normal((size, 3)) * [3.0, 2.0, 1.0] for size in (n, 20))
-        monitor = Monitor(simulate("krylov", [rows], n_components=3, center=centred))
+        monitor = Monitor(simulate("krylov", [rows], n_components=3, center=centered))
         for trained, scored in ((True, rows), (False, new)):
             limit = monitor.limits(0.9, source="theory", trained=trained).t2
             kept[trained].append(np.mean(monitor.score(scored).t2 <= limit))
@@ -199,13 +199,13 @@ def test_masks_and_nodes_give_the_same_counts():
 
 
 def test_the_counts_of_a_result_are_saved(tmp_path):
-    result = of_frame("centred", monitor=True)
+    result = of_frame("centered", monitor=True)
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert Monitor(loaded).limits() == Monitor(result).limits()
     assert loaded.histograms_of == "left out"
     words = "the 800 rows of all clients, each scored by a model without this row: for new rows of the same sites"
     assert words in str(Monitor(loaded).limits())
-    plain = PCAResult.load(of_frame("centred").save(tmp_path / "plain.npz"))
+    plain = PCAResult.load(of_frame("centered").save(tmp_path / "plain.npz"))
     assert plain.histograms_ is None
     assert Monitor(plain).limits().words.startswith("theory for new rows of a normal law")
 
@@ -297,7 +297,7 @@ def test_a_run_that_is_interrupted_before_the_counts_goes_on(tmp_path):
 
 
 def test_one_table_is_that_of_one_site():
-    monitor = Monitor(of_frame("centred", monitor=True))
+    monitor = Monitor(of_frame("centered", monitor=True))
     limits = monitor.limits(0.9)
     found = monitor.anomalies(NEW, limits)
     assert found
@@ -317,7 +317,7 @@ def test_rows_with_names_are_matched_by_them():
     frames = [pd.DataFrame(X, columns=names) for X in SHARDS]
     result = simulate("krylov", [frames[0], frames[1][sorted(names)], frames[2]], n_components=3, tol=1e-13)
     monitor, new = Monitor(result), pd.DataFrame(NEW, columns=names)
-    plain = Monitor(of_frame("centred"))
+    plain = Monitor(of_frame("centered"))
     np.testing.assert_allclose(monitor.score(new[sorted(names)]).t2, plain.score(NEW).t2, rtol=1e-10)
     np.testing.assert_allclose(monitor.score(new).spe, plain.score(NEW).spe, rtol=1e-10)
     new.loc[3, "b"] += 40.0
@@ -335,21 +335,21 @@ def test_a_column_called_site_names_no_site():
 
 
 def test_a_level_may_have_a_percent_sign():
-    monitor = Monitor(of_frame("centred"))
+    monitor = Monitor(of_frame("centered"))
     assert monitor.limits("99%") == monitor.limits(0.99)
 
 
 def test_counts_that_are_none_are_refused():
     stage = histograms.Histograms()
     state = stage.start(finished_model())
-    good = {"counts": np.ones((2, 642)), "neighbours": np.array(0.0)}
+    good = {"counts": np.ones((2, 642)), "neighbors": np.array(0.0)}
     stage.inspect(state, good)
-    stage.inspect(state, {**good, "neighbours": np.array(642.0)})
+    stage.inspect(state, {**good, "neighbors": np.array(642.0)})
     for bad in (-good["counts"], good["counts"] / 2.0, good["counts"] * [[1.0], [2.0]]):
         with pytest.raises(ProtocolError, match="The counts of an answer must be whole numbers, for as many rows"):
             stage.inspect(state, {**good, "counts": bad})
     with pytest.raises(ProtocolError, match="The counts of an answer must be whole numbers, for as many rows"):
-        stage.inspect(state, {**good, "neighbours": np.array(3.0)})
+        stage.inspect(state, {**good, "neighbors": np.array(3.0)})
 
 
 def finished_model():

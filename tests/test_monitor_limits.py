@@ -15,7 +15,7 @@ from flower_pca.analysis import quantiles, sites
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import files
 from flower_pca.rows.adjusted import hat_root
-from flower_pca.stages.downdate import Downdate, neighbours
+from flower_pca.stages.downdate import Downdate, neighbors
 from flower_pca.stages.histograms import Grid
 from flower_pca.strategies import PCAStrategy
 
@@ -28,7 +28,7 @@ def rows_with_structure(n, d, seed=0, deviations=(9.0, 7.0, 5.0)):
 
 
 def refitted(X, k, *, center=True, scale=False, around=0):
-    """T2 and SPE of each row by LAPACK's SVD of all others, without so many neighbours on both sides."""
+    """T2 and SPE of each row by LAPACK's SVD of all others, without so many neighbors on both sides."""
     found = []
     for i, x in enumerate(X):
         others = np.delete(X, np.s_[max(i - around, 0) : i + around + 1], axis=0)
@@ -124,7 +124,7 @@ def test_an_adjusted_row_without_itself_is_scored_as_by_a_regression_and_a_fit_o
         assert np.abs(np.cumsum(counts - grid.count(values))).max() <= 2
 
 
-def test_adjusted_neighbours_are_left_out_together_as_by_a_fit_without_them():
+def test_adjusted_neighbors_are_left_out_together_as_by_a_fit_without_them():
     tables, X, A, _ = with_covariates(100, 30, sites=1)
     design = np.column_stack([A, np.ones(100)])
     result = simulate("krylov", tables, n_components=3, adjust="age,sex", tol=1e-12)
@@ -132,7 +132,7 @@ def test_adjusted_neighbours_are_left_out_together_as_by_a_fit_without_them():
     _, s, V = np.linalg.svd(X - design @ np.linalg.lstsq(design, X, rcond=None)[0], full_matrices=False)
     values = s[:4] ** 2
     without = Downdate(
-        W=V[:4].T, values=values, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=100, centred=True, removed=2,
+        W=V[:4].T, values=values, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=100, centered=True, removed=2,
         hat=hat_root(data, result.covariate_inverse_, 100),
     )  # fmt: skip
     t2, spe = (np.concatenate(a) for a in zip(*without.distances(data.dense(), 3), strict=True))
@@ -163,11 +163,11 @@ def test_nodes_count_adjusted_rows_as_a_loop_in_process_does(mask):
     np.testing.assert_array_equal(result.histograms_, expected.histograms_)
 
 
-def test_neighbours_are_left_out_together_as_by_a_fit_without_them():
+def test_neighbors_are_left_out_together_as_by_a_fit_without_them():
     X = rows_with_structure(100, 60)
     Y = X - X.mean(axis=0)
     _, s, V = np.linalg.svd(Y, full_matrices=False)
-    without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:99] ** 2)), n=100, centred=True)
+    without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:99] ** 2)), n=100, centered=True)
     t2, spe = map(np.concatenate, zip(*without.distances(iter(np.array_split(Y, 7)), 3), strict=True))
     by_hand = refitted(X, 3, around=3)
     assert np.median(np.abs(t2 / by_hand[0] - 1.0)) < 0.01
@@ -176,17 +176,17 @@ def test_neighbours_are_left_out_together_as_by_a_fit_without_them():
     np.testing.assert_allclose([t2, spe], whole, rtol=1e-9)
 
 
-@pytest.mark.parametrize("centred", [True, False])
-def test_without_neighbours_both_formulas_are_the_same(centred):
+@pytest.mark.parametrize("centered", [True, False])
+def test_without_neighbors_both_formulas_are_the_same(centered):
     X = rows_with_structure(40, 12)
-    Y = X - X.mean(axis=0) if centred else X
+    Y = X - X.mean(axis=0) if centered else X
     _, s, V = np.linalg.svd(Y, full_matrices=False)
-    without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=40, centred=centred)
+    without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=40, centered=centered)
     lines = without._lines(0, len(Y))
     alone = without._alone(Y, lines)
     for i in range(40):
         np.testing.assert_allclose(
-            np.ravel(without._with_neighbours(Y, lines, i, i + 1, 0)), [a[i] for a in alone], rtol=1e-9
+            np.ravel(without._with_neighbors(Y, lines, i, i + 1, 0)), [a[i] for a in alone], rtol=1e-9
         )
 
 
@@ -200,13 +200,13 @@ def in_time(n, correlation, seed):
 
 
 def test_rows_belong_together_if_their_scores_are_correlated():
-    assert [neighbours(in_time(300, 0.0, seed)) for seed in range(20)] == [0] * 20
-    few, many = (np.mean([neighbours(in_time(300, a, seed)) for seed in range(10)]) for a in (0.5, 0.9))
+    assert [neighbors(in_time(300, 0.0, seed)) for seed in range(20)] == [0] * 20
+    few, many = (np.mean([neighbors(in_time(300, a, seed)) for seed in range(10)]) for a in (0.5, 0.9))
     assert 1 <= few < many <= 300 / 8
-    assert neighbours(np.ones((30, 2))) == neighbours(np.ones((1, 2))) == 0
+    assert neighbors(np.ones((30, 2))) == neighbors(np.ones((1, 2))) == 0
 
 
-def test_a_run_says_that_rows_were_left_out_with_their_neighbours():
+def test_a_run_says_that_rows_were_left_out_with_their_neighbors():
     T = in_time(300, 0.9, 3) * [6.0, 4.0, 3.0]
     X = T @ np.linalg.qr(np.random.default_rng(1).standard_normal((20, 3)))[0].T
     X += np.random.default_rng(2).standard_normal(X.shape)

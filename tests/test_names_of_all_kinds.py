@@ -18,7 +18,7 @@ LABELS = {
 }
 
 
-def labelled_sites(labels):
+def labeled_sites(labels):
     north = pd.DataFrame(X[:40], columns=labels)
     south = pd.DataFrame(X[40:], columns=labels)
     return {"north": north, "south": south[list(south.columns)[::-1]]}
@@ -26,19 +26,19 @@ def labelled_sites(labels):
 
 @every("kind", LABELS)
 def test_labels_of_any_kind_are_matched(kind):
-    result = simulate("krylov", labelled_sites(LABELS[kind]), n_components=2)
+    result = simulate("krylov", labeled_sites(LABELS[kind]), n_components=2)
     assert sine(result.components_, REFERENCE.components[:2]) < 1e-10
     assert len(result.feature_names_in_) == 4
 
 
 def test_the_estimator_matches_tables_by_name():
-    given = labelled_sites(LABELS["words"])
+    given = labeled_sites(LABELS["words"])
     found = FederatedPCA(n_components=2).fit(given)
     assert sine(found.components_, REFERENCE.components[:2]) < 1e-10
 
 
 def test_results_are_compared_by_name():
-    given = labelled_sites(LABELS["words"])
+    given = labeled_sites(LABELS["words"])
     one = simulate("krylov", given, n_components=2)
     other = simulate("krylov", given, n_components=2, columns=["size", "pulse", "bmi", "age"])
     assert one.angle_to(other) < 1e-7

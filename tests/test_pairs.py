@@ -255,7 +255,7 @@ def by_share(sizes: Array, means: Array) -> Array:
 
 
 def prepared_by_hand(stage: Any, shards: list[Array], asked: dict[str, Any]) -> Array:
-    """The rows of all clients, gaps filled, centred and scaled by hand."""
+    """The rows of all clients, gaps filled, centered and scaled by hand."""
     there, missing = shards, asked.get("missing", "error")
     if stage.by_medians:
         if missing == "own_mean":

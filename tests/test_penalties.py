@@ -136,7 +136,7 @@ def test_where_measured_penalties_come_to_nothing_the_papers_take_their_place() 
 def test_a_block_wider_than_what_the_rows_span_settles(penalty: str, mask: bool) -> None:
     for seed in range(2):
         rng = np.random.default_rng(seed)
-        shards = [rng.standard_normal((n, 10)) for n in (3, 2, 1)]  # centred, they span five directions
+        shards = [rng.standard_normal((n, 10)) for n in (3, 2, 1)]  # centered, they span five directions
         algorithm = make("faps", penalty=penalty, oversample=5, max_rounds=150)
         result = simulate(algorithm, shards, n_components=3, mask=mask)
         assert result.status.ok, result.status

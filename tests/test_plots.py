@@ -146,13 +146,13 @@ def test_a_run_that_does_not_iterate_shows_residuals_and_messages():
 
 
 @pytest.mark.parametrize("kind", [list, sparse.csr_array, sparse.coo_array, np.asarray])
-def test_scores_lie_where_the_pooled_pca_puts_them_in_the_colour_of_their_client(kind):
+def test_scores_lie_where_the_pooled_pca_puts_them_in_the_color_of_their_client(kind):
     mean, V = pooled(plotted_sites()).mean, leading(plotted_sites(), 3)
     cloud = axes(result_of_sites(tol=1e-12), "scores", [kind(part) for part in plotted_sites()]).collections[0]
     cloud.update_scalarmappable()
-    points, colours = cloud.get_offsets(), cloud.get_facecolors()
-    for colour, part in zip(style.COLOURS, plotted_sites(), strict=False):
-        ours = points[[to_hex(c[:3]) == colour for c in colours]]
+    points, colors = cloud.get_offsets(), cloud.get_facecolors()
+    for color, part in zip(style.COLORS, plotted_sites(), strict=False):
+        ours = points[[to_hex(c[:3]) == color for c in colors]]
         theirs = (part - mean) @ V[:2].T
         assert len(ours) == len(theirs)
         for j in range(2):
@@ -189,7 +189,7 @@ def test_bars_are_the_shares_between_sites_and_by_columns():
     [{"explain": "age,sex"}, {"adjust": "age,site", "explain": "sex"}, {"harmonize": "combat", "keep": "age,sex"}],
     ids=str,
 )
-def test_scores_have_the_colours_of_columns(settings):
+def test_scores_have_the_colors_of_columns(settings):
     tables = people_of_sites()
     given = simulate("krylov", tables, n_components=2, **settings)
     by_age, by_sex = figure(given, BY_COLUMN, shards=tables).axes[:2]
@@ -311,21 +311,21 @@ def test_the_first_and_the_last_marker_of_a_curve_are_whole(what):
     assert not any(line.get_clip_on() for line in ax.lines if line.get_marker() == "o")
 
 
-def test_no_two_curves_have_the_same_colour():
+def test_no_two_curves_have_the_same_color():
     for count in (1, 7, 8, 20):
-        assert len({to_hex(colour) for colour in style.curves(count)}) == count
+        assert len({to_hex(color) for color in style.curves(count)}) == count
 
 
-def test_an_svg_has_colours_for_a_dark_page_and_keeps_those_of_the_data(tmp_path):
+def test_an_svg_has_colors_for_a_dark_page_and_keeps_those_of_the_data(tmp_path):
     text = result_of_sites().plot("scree", tmp_path / "scree.svg").read_text()
     (sheet,) = re.findall(r"<style.*?</style>", text, re.DOTALL)
     assert "prefers-color-scheme: dark" in sheet
     for light, dark in style.DARK.items():
         assert f'[style*="fill: {light}"] {{ fill: {dark} !important }}' in sheet
         assert f"fill: {light}" in text.replace(sheet, "") or f"stroke: {light}" in text.replace(sheet, "")
-    assert not set(style.COLOURS) & set(style.DARK)
-    drawn = {colour for _, colour in re.findall(r"(fill|stroke): (#[0-9a-f]{6})", text.replace(sheet, ""))}
-    assert drawn <= {*style.DARK, *style.COLOURS, style.BAR, style.FAINT}
+    assert not set(style.COLORS) & set(style.DARK)
+    drawn = {color for _, color in re.findall(r"(fill|stroke): (#[0-9a-f]{6})", text.replace(sheet, ""))}
+    assert drawn <= {*style.DARK, *style.COLORS, style.BAR, style.FAINT}
 
 
 # What eyes without red or without green cones see of linear RGB: Vienot, Brettel, Mollon 1999.
@@ -334,8 +334,8 @@ DEUTAN = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 
 
 
 @pytest.mark.parametrize("sight", [PROTAN, DEUTAN, np.eye(3)], ids=["no red", "no green", "all"])
-def test_colours_are_told_apart_by_colour_blind_eyes(sight):
-    seen = [sight @ (np.array(to_rgb(colour)) ** 2.2) for colour in style.COLOURS]
+def test_colors_are_told_apart_by_color_blind_eyes(sight):
+    seen = [sight @ (np.array(to_rgb(color)) ** 2.2) for color in style.COLORS]
     seen = [np.clip(c, 0.0, 1.0) ** (1 / 2.2) for c in seen]
     apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
     assert min(apart) > 0.12

@@ -48,7 +48,7 @@ def test_each_picture_is_of_some_kind_and_drawn_here():
     assert set(PICTURES) - drawn <= {"outliers", "weights"}
 
 
-def test_steps_have_whole_numbers_and_each_curve_a_colour_of_its_own():
+def test_steps_have_whole_numbers_and_each_curve_a_color_of_its_own():
     result, _ = case("steps")
     for what in ("subspace_change", "fit", "statistic", "step_sizes"):
         ax = figure(result, what).axes[0]

@@ -95,7 +95,7 @@ PRIVACY = {
         "attacks/test_versions.py::test_the_rows_of_a_node_stay_as_they_were_first_answered_from"
     ),
     "With `max_epsilon`, the error reveals none of these": (
-        "attacks/test_neighbours.py::test_one_row_more_changes_no_word_and_no_number_by_more_than_the_clip"
+        "attacks/test_one_row_more.py::test_one_row_more_changes_no_word_and_no_number_by_more_than_the_clip"
     ),
     "The node writes each answer down before": "attacks/test_ledger.py::test_a_full_disk_is_no_permission",
     "A ledger outlives runs, restarts, the names": (
@@ -169,7 +169,7 @@ PRIVACY = {
         "attacks/test_versions.py::test_batches_of_a_stream_are_no_versions_and_the_node_says_so"
     ),
     "So with `max_epsilon`, nothing that the node reads": (
-        "attacks/test_neighbours.py::test_no_other_message_is_answered_or_refused_otherwise_for_one_row_more"
+        "attacks/test_one_row_more.py::test_no_other_message_is_answered_or_refused_otherwise_for_one_row_more"
     ),
     "the second of two columns of codes": "attacks/test_rare_columns.py::test_pairs_are_found_as_by_hand",
     "the last of several columns of codes": (

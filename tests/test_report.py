@@ -158,7 +158,7 @@ def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(measured_
     assert {"Components", "Clients", "Messages"} <= set(Reader(text).tables)
 
 
-def test_how_the_run_ended_is_said_in_words_and_colour(measured_result, tmp_path):
+def test_how_the_run_ended_is_said_in_words_and_color(measured_result, tmp_path):
     assert f'class="ended ok">L{measured_result.status.words[1:]}.' in page_of_words(measured_result, tmp_path)
     short = simulate("ssi", reported_sites(), n_components=3, tol=1e-12, max_rounds=4)
     text = page_of_words(short, tmp_path)

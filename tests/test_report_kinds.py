@@ -140,7 +140,7 @@ SIGHTS = [(390, "dark"), (1280, "light"), (390, "light"), (1280, "dark")]
     [(kind, *sight) for kind in ("plain", *MANY) for sight in SIGHTS]
     + [(kind, *SIGHTS[(i + j) % 4]) for i, kind in enumerate(KINDS) if kind != "plain" for j in (0, 1)],
 )
-def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind, width, scheme, tmp_path):
+def test_a_browser_shows_each_page_whole_in_the_colors_of_the_reader(tab, kind, width, scheme, tmp_path):
     from matplotlib.image import imread
 
     result, parts = case(kind)

@@ -86,10 +86,10 @@ def test_the_order_and_number_of_clients_change_nothing_nor_do_masks_nor_a_file(
 
 
 # Of components that are not orthonormal, whatever made them.
-CENTRED = X - X.mean(axis=0)
+CENTERED = X - X.mean(axis=0)
 Z = FOUND.components_.T
-SCORES = np.linalg.lstsq(Z, CENTRED.T, rcond=None)[0].T
-REST = CENTRED - SCORES @ Z.T
+SCORES = np.linalg.lstsq(Z, CENTERED.T, rcond=None)[0].T
+REST = CENTERED - SCORES @ Z.T
 
 
 def test_the_components_of_these_tests_are_not_orthonormal():

@@ -375,7 +375,7 @@ def test_a_failure_is_logged_once_with_node_and_reason(lines):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_messages_per_node(name):
-    """A centred Krylov run takes one message per product; others at most two more than they have rounds."""
+    """A centered Krylov run takes one message per product; others at most two more than they have rounds."""
     grid = grid_of(SHARDS)
     result = NAMED[name](n_components=2, **SHORT.get(name, {})).fit(grid)
     counts = set(grid.counts.values())

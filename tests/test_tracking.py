@@ -202,9 +202,9 @@ def test_a_mean_in_the_coefficients_is_not_taken_out():
     result = run_tracker(problem)
     assert result.subspace_error(problem.truth)[-1] < 1e-6
     last = problem.L[-60:]
-    plain, centred = (np.linalg.svd(rows, compute_uv=False)[:R] ** 2 for rows in (last, last - last.mean(axis=0)))
+    plain, centered = (np.linalg.svd(rows, compute_uv=False)[:R] ** 2 for rows in (last, last - last.mean(axis=0)))
     np.testing.assert_allclose(result.values_[-1], plain, rtol=1e-6)
-    assert plain[0] > 10 * centred[0]
+    assert plain[0] > 10 * centered[0]
 
 
 def robust(seed, d=600):

@@ -13,7 +13,7 @@ GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
 pytestmark = pytest.mark.usefixtures("lines")
 
 
-def test_rows_that_are_all_alike_have_a_component_where_nothing_is_centred():
+def test_rows_that_are_all_alike_have_a_component_where_nothing_is_centered():
     assert simulate("krylov", [np.ones((9, 3))], n_components=1, center=False).total_variance_ == pytest.approx(27 / 8)
 
 

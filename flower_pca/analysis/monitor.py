@@ -171,7 +171,7 @@ class Monitor:
             The rows.
         own : bool, default=False
             Whether these are rows of one site that the components were fitted to. Then each is scored by the
-            components, the mean and the deviations without this row, and without its neighbours if the rows follow each
+            components, the mean and the deviations without this row, and without its neighbors if the rows follow each
             other; so its scores can be held against limits for new rows.
 
         Raises
@@ -321,12 +321,12 @@ class Monitor:
             k=self._k,
             mean_rest=histograms.mean_rest(total, values, rows, result.n_features_in_),
             n=result.n_samples_,
-            centred=result.centered,
+            centered=result.centered,
             rescaled=self._rescaled(),
             hat=hat,
             removed=removed,
         )
-        around = downdate.neighbours(np.concatenate([without.scores(block) for block in data.dense()]))
+        around = downdate.neighbors(np.concatenate([without.scores(block) for block in data.dense()]))
         return without.distances(data.dense(), around)
 
     def _rescaled(self) -> Array | None:

@@ -127,9 +127,9 @@ def course(
 ) -> None:
     """Errors of the client known best after each message, and how the components converge."""
     at = [leak.message for leak in worst]
-    for (name, label), colour in zip(_CURVES, style.COLOURS, strict=False):
+    for (name, label), color in zip(_CURVES, style.COLORS, strict=False):
         errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]
-        style.log_curve(ax, at, errors, colour=colour, size=2.5, label=f"client, {label}", width=1.4)
+        style.log_curve(ax, at, errors, color=color, size=2.5, label=f"client, {label}", width=1.4)
     points = [point.message for point in convergence]
     kkt = [max(point.kkt, style.FLOOR) for point in convergence]
     ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")

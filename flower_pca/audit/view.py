@@ -159,7 +159,7 @@ class ServerView:
 # Of an answer with several of them the first counts: the opening also sends what later answers are
 # read by.
 _READERS: Final[dict[AttackReading, Callable[[ServerView, Arrays, Arrays, str, Part], Pair | None]]] = {
-    AttackReading.CENTRED: ServerView.read_opening,
+    AttackReading.CENTERED: ServerView.read_opening,
     AttackReading.PRODUCT: ServerView.read_product,
     AttackReading.EIGENVECTORS: ServerView.read_eigenvectors,
     AttackReading.FACTOR: ServerView.keep_factor,

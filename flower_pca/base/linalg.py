@@ -107,7 +107,7 @@ def polar(W: Array) -> Array:
 
 
 def procrustes(X: Array, B: Array) -> Array:
-    """Return the orthogonal O that minimises ||XO - B||_F (Schoenemann 1966)."""
+    """Return the orthogonal O that minimizes ||XO - B||_F (Schoenemann 1966)."""
     return polar(X.T @ B)
 
 

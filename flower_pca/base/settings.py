@@ -50,7 +50,7 @@ class Setting:
 
 _DECLARED: Final = (
     Setting("n_components", 2, "how many components; or the fraction of the variance to explain, such as 0.9"),
-    Setting("mask", False, 'whether the server sees only sums over nodes; or "masks(neighbours=20)"', metavar="SPEC"),
+    Setting("mask", False, 'whether the server sees only sums over nodes; or "masks(neighbors=20)"', metavar="SPEC"),
     Setting(
         "center", None, "whether to subtract the mean; if left out, what the algorithm does by default", (*FLAG, None)
     ),

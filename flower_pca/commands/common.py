@@ -155,7 +155,7 @@ def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
 
 def argument_of_masks(added: argparse.ArgumentParser) -> None:
     """Add --mask, alone or with settings."""
-    text = 'hide the answers of single clients, with settings if needed: "masks(neighbours=20)"; write DATA before it'
+    text = 'hide the answers of single clients, with settings if needed: "masks(neighbors=20)"; write DATA before it'
     added.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
 
 

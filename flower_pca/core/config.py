@@ -87,7 +87,7 @@ class PCAConfig:
         The least number of clients in every round.
     mask : MaskedSums or None, default=None
         How to mask the clients' answers, so that the server learns only their sums, or None for plain answers. The
-        short form is True, or a string such as "masks(neighbours=20)".
+        short form is True, or a string such as "masks(neighbors=20)".
     dp : DP or None, default=None
         The privacy budget. Clients then clip their rows and add noise: each client all of it, or under `mask` a share
         of it. This requires an algorithm with a bound on the effect of a row. The short form is a string such as

@@ -218,7 +218,7 @@ def _of_columns(reach: Reach) -> float:
 class AttackReading(Enum):
     """How an observer can read C_i times a block from an answer, for an attack."""
 
-    CENTRED = "C_i times the block of the opening, about the client's own mean"
+    CENTERED = "C_i times the block of the opening, about the client's own mean"
     PRODUCT = "C_i times the array that the part is made with"
     EIGENVECTORS = "vectors v, for which C_i v = lambda v"
     FACTOR = "the triangular factor of X_i times a block, without which LIFTED cannot be read"
@@ -365,7 +365,7 @@ _TABLE: Final = {
         "C Z with the rows centered at the node's own mean",
         product=True,
         rounded=True,
-        reading=AttackReading.CENTRED,
+        reading=AttackReading.CENTERED,
     ),
     # A block that the client has chosen and multiplied, with columns of length one
     "BLOCK": Kind(

@@ -124,7 +124,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     random_state : default=0
         Seed of everything random: an int, or what scikit-learn takes elsewhere.
     mask : bool, MaskedSums or str, default=False
-        Whether the clients' answers are masked: True, or how, such as "masks(neighbours=20)".
+        Whether the clients' answers are masked: True, or how, such as "masks(neighbors=20)".
     dp : DP, str or None, default=None
         The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then has
         noise in it; `transform` itself is not private.

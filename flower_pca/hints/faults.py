@@ -218,8 +218,8 @@ def _twins(data: AllSites) -> Iterator[str]:
         return
     rows = np.concatenate([site.rows[:, measures] for site in data.sites])
     few = rows[:: -(-len(rows) // 2000)]
-    centred = few - few.mean(axis=0)
-    scaled = centred / np.sqrt((centred**2).sum(axis=0))
+    centered = few - few.mean(axis=0)
+    scaled = centered / np.sqrt((centered**2).sum(axis=0))
     alike = np.abs(scaled.T @ scaled) > 1.0 - 1e-12
     for i, j in np.argwhere(np.triu(alike, 1)).tolist():
         what = "is the same, in another unit, as"

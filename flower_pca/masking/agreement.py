@@ -35,7 +35,7 @@ def publications(
 def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
     """Return the signed text of the group: set-up, run, threshold and all members' keys.
 
-    If each client has only a few neighbours, the message also names all other members.
+    If each client has only a few neighbors, the message also names all other members.
     """
     members = near = {mine, *texts(arrays["mask.exchanges"])}
     if "mask.members" in arrays:

@@ -50,8 +50,8 @@ class MaskingGroup:
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
-        self._neighbours = graph(len(answers), masks.degree(len(answers)))
-        self._needed = masks.quorum(len(self._neighbours[0]) + 1)
+        self._neighbors = graph(len(answers), masks.degree(len(answers)))
+        self._needed = masks.quorum(len(self._neighbors[0]) + 1)
         # The number of shares of each peer that a client holds for a sum.
         self._shares = 1 + bool(masks.self_masks)
         self._letter = primitives.seal_size(self._shares)  # the size of a letter in bytes
@@ -102,7 +102,7 @@ class MaskingGroup:
     def shares_message(self, client: int) -> Arrays:
         """Return the second message of the set-up: to whom to send shares, and the keys for them."""
         i = self.position[client]
-        peers = self._neighbours[i]
+        peers = self._neighbors[i]
         signed: Arrays = {}
         if any(self._signatures):
             signatures = [self._signatures[peer] or bytes(SIGNATURE) for peer in peers]
@@ -125,17 +125,17 @@ class MaskingGroup:
         for client, arrays in answers.items():
             i = self.position[client]
             key = published[i].key
-            self._publish(i, key, self._neighbours[i], arrays["mask.shares"])
+            self._publish(i, key, self._neighbors[i], arrays["mask.shares"])
             self._agreed[i] = arrays["mask.agreed"].tobytes()
             if coverage.LETTERS in arrays:
-                self._columns[i] = dict(zip(self._neighbours[i], texts(arrays[coverage.LETTERS]), strict=True))
+                self._columns[i] = dict(zip(self._neighbors[i], texts(arrays[coverage.LETTERS]), strict=True))
 
     def begin(self, clients: Iterable[int]) -> None:
         """Begin a sum over these clients, which must be ready."""
         members = [self.position[client] for client in clients]
         self._now = {i: self._next[i] for i in members}
         self._next, self._uploads = {}, {}
-        self._peers = {i: [j for j in self._neighbours[i] if j in self._now] for i in self._now}
+        self._peers = {i: [j for j in self._neighbors[i] if j in self._now] for i in self._now}
         self._check("are ready for a masked sum", self._now)
 
     def upload_message(self, client: int) -> Arrays:
@@ -175,7 +175,7 @@ class MaskingGroup:
         i, letter = self.position[client], self._letter
         if step == Phase.SHARES:
             signature = (len(self._signatures[i]),)
-            return {"mask.shares": (len(self._neighbours[i]), letter), "mask.agreed": signature}
+            return {"mask.shares": (len(self._neighbors[i]), letter), "mask.agreed": signature}
         if step == Phase.UPLOAD:
             letters = {"mask.shares": (len(self._peers[i]), letter)}
             return {"mask.y": (length,), "mask.key": (KEY,), "mask.past": (DIGEST,), **letters}
@@ -229,7 +229,7 @@ class MaskingGroup:
 
     def letters_of(self, client: int) -> int:
         """Return how many letters a client writes in the set-up."""
-        return len(self._neighbours[self.position[client]])
+        return len(self._neighbors[self.position[client]])
 
     def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
         """Return what remains in the survivors' sum of the masks that they share with a dropped client."""
@@ -266,28 +266,28 @@ class MaskingGroup:
         return {"selves": [i, *survived], "keys": dropped}
 
     def _check(self, doing: str, alive: Iterable[int]) -> None:
-        """Check that every counted client has enough counted neighbours."""
+        """Check that every counted client has enough counted neighbors."""
         fewest = self._fewest(set(alive))
         if fewest < self._needed:
             raise _too_few(doing, self._needed, fewest)
 
     def _fewest(self, there: set[int]) -> int:
-        sizes = [1 + len(there.intersection(self._neighbours[i])) for i in there]
+        sizes = [1 + len(there.intersection(self._neighbors[i])) for i in there]
         return min(sizes, default=0)
 
 
 def graph(clients: int, degree: int) -> list[list[int]]:
-    """Return the neighbours of each client: all others, or the `degree` nearest on a ring (Bell 2020)."""
+    """Return the neighbors of each client: all others, or the `degree` nearest on a ring (Bell 2020)."""
     if degree >= clients - 1:
         return [[j for j in range(clients) if j != i] for i in range(clients)]
     order = np.random.default_rng(list(os.urandom(32))).permutation(clients)
     half = degree // 2
     near = [step for step in range(-half, half + 1) if step]
-    neighbours: list[list[int]] = [[]] * clients
+    neighbors: list[list[int]] = [[]] * clients
     for place, i in enumerate(order):
         places = [(place + step) % clients for step in near]
-        neighbours[i] = sorted(order[places].tolist())
-    return neighbours
+        neighbors[i] = sorted(order[places].tolist())
+    return neighbors
 
 
 def identity() -> Array:
@@ -297,6 +297,6 @@ def identity() -> Array:
 
 def _too_few(doing: str, needed: int, got: int) -> NotEnoughNodes:
     return NotEnoughNodes(
-        f"Too few clients {doing}: {got} of at least {needed}, counting a client and its neighbours. By design, no "
+        f"Too few clients {doing}: {got} of at least {needed}, counting a client and its neighbors. By design, no "
         "sum can be unmasked without them. Start the run again."
     )

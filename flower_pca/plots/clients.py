@@ -42,7 +42,7 @@ def errors(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> Non
     names = names_of(result, range(len(each)))
     ax = bars(drawn, each, names, title="Reconstruction error", words="mean squared error of a row")
     line = {"x": ax.axvline, "y": ax.axhline}[side_of(names)]
-    line(overall, color=style.COLOURS[1], lw=1.4, label=f"all rows {overall:.3g}")
+    line(overall, color=style.COLORS[1], lw=1.4, label=f"all rows {overall:.3g}")
     style.legend(ax)
 
 
@@ -95,8 +95,8 @@ def pairs(drawn: style.Figure, values: Mapping[str, Array], names: list[str], *,
     count = len(next(iter(values.values())))
     tall = max(2.4, 1.4 + 0.4 * count)
     ax, bar, _ = start(drawn, names, tall=tall)
-    for (word, each), shift, colour in zip(values.items(), (-0.19, 0.19), (style.BAR, style.MINUS), strict=True):
-        bar(np.arange(count) + shift, each, 0.36, color=colour, label=word)
+    for (word, each), shift, color in zip(values.items(), (-0.19, 0.19), (style.BAR, style.MINUS), strict=True):
+        bar(np.arange(count) + shift, each, 0.36, color=color, label=word)
     tidy(ax, count, names, title=title, words=words)
     style.key(drawn)
 

@@ -77,8 +77,8 @@ def _curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> Non
     size = style.sized(len(measured), 4.5, 2.5)
     # The line is interrupted at a new opening.
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
-        x, colour = place[measured[part]], style.COLOURS[0]
-        style.log_curve(ax, x, error[part], colour=colour, size=size, width=1.8)
+        x, color = place[measured[part]], style.COLORS[0]
+        style.log_curve(ax, x, error[part], color=color, size=size, width=1.8)
     style.decades(ax, error)
 
 
@@ -86,7 +86,7 @@ def _residuals(ax: style.Axes, residuals: np.ndarray[Any, Any]) -> None:
     number = np.arange(1, len(residuals) + 1)
     residual = np.maximum(residuals, style.FLOOR)
     size = style.sized(len(number), 6, 3)
-    ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=size)
+    ax.semilogy(number, residual, color=style.COLORS[0], lw=0, marker="o", ms=size)
     style.decades(ax, residual)
     style.number_ticks(ax, len(number))
     style.tidy(ax, "Residuals", "component", "true residual / first eigenvalue")
@@ -97,7 +97,7 @@ def _bytes(ax: style.Axes, history: History) -> None:
     down = np.array([record.bytes_down for record in history], dtype=float)
     up = np.array([record.bytes_up for record in history], dtype=float)
     size, unit = _unit(max(float((up + down).max()), 1.0))
-    ax.bar(number, up / size, width=0.62, color=style.COLOURS[0], label="up")
+    ax.bar(number, up / size, width=0.62, color=style.COLORS[0], label="up")
     bottom = up / size
     ax.bar(number, down / size, width=0.62, bottom=bottom, color=style.BAR, label="down")
     style.number_ticks(ax, len(number))
@@ -137,12 +137,12 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     figure = style.figure((9.6, 3.9))
     left, right = figure.subplots(1, 2, sharey=True)
     # Dashes help to tell similar colors apart.
-    dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLOURS) else ("-",))
+    dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLORS) else ("-",))
     every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
-    for course, angles, colour, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
+    for course, angles, color, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
         size = style.sized(len(angles), 4.0, 0.0)
         for ax, place in ((left, course.messages), (right, course.bytes)):
-            style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)
+            style.log_curve(ax, place, angles, color=color, size=size, label=course.algorithm, width=1.7, dash=dash)
     style.decades(left, np.concatenate(every))
     for ax in (left, right):
         ax.set_xscale("log")

@@ -44,11 +44,11 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     near = [points[site][~far] for site, far in beyond.items()]
     _within(ax, np.concatenate(near))
     far = {site: points[site][rows] for site, rows in beyond.items() if rows.any()}
-    named = len(far) <= len(style.COLOURS)
-    colours = style.COLOURS if named else style.COLOURS[1:2] * len(far)
-    for (site, places), colour in zip(far.items(), colours, strict=False):
+    named = len(far) <= len(style.COLORS)
+    colors = style.COLORS if named else style.COLORS[1:2] * len(far)
+    for (site, places), color in zip(far.items(), colors, strict=False):
         ax.scatter(
-            places[:, 0], places[:, 1], s=16, lw=0, alpha=0.85, c=colour, label=str(site) if named else None, zorder=3
+            places[:, 0], places[:, 1], s=16, lw=0, alpha=0.85, c=color, label=str(site) if named else None, zorder=3
         )
     for along, limit in ((ax.axvline, limits.t2), (ax.axhline, limits.spe)):
         along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)

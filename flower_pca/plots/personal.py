@@ -36,7 +36,7 @@ def client_map(
     path : str or path
         The file to write. Either the whole new picture is there afterwards, or the old file untouched.
     labels : sequence of int, ndarray or None, default=None
-        The group of each client, such as `groups.clusters` returns it: the order of the matrix, and colours.
+        The group of each client, such as `groups.clusters` returns it: the order of the matrix, and colors.
     names : sequence of str or None, default=None
         What to write beside the points.
     """
@@ -118,8 +118,8 @@ def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) ->
     tall = max(2.4, 1.5 + 0.26 * count)
     ax, bar, side = clients.start(drawn, names, tall=tall)
     before, thick = np.zeros(count), {"x": 0.66, "y": 0.9}[side]
-    for (word, part), colour in zip(parts.items(), (style.PLUS, style.COLOURS[5], style.FAINT), strict=True):
-        bar(range(count), part / whole, thick, before, color=colour, label=word)
+    for (word, part), color in zip(parts.items(), (style.PLUS, style.COLORS[5], style.FAINT), strict=True):
+        bar(range(count), part / whole, thick, before, color=color, label=word)
         before = before + part / whole
     clients.tidy(ax, count, names, title="What rows consist of", words="share of the mean square of a row")
     style.percent(ax, axis=side)
@@ -141,8 +141,8 @@ def _matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
 
 
 def _plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) -> None:
-    colours = style.curves(int(group.max(initial=0)) + 1)
-    of_group = [colours[g] for g in group]
+    colors = style.curves(int(group.max(initial=0)) + 1)
+    of_group = [colors[g] for g in group]
     ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)
     for word, place in zip(map(style.name_of, names), points, strict=False):
         mark = ax.annotate(word, place, xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)

@@ -204,16 +204,14 @@ def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: lis
     if many:
         size, alpha = 6, 0.6
     few = count <= clients.NAMED
-    colours, norm = style.scale("course"), Normalize(0, count - 1)
+    colors, norm = style.scale("course"), Normalize(0, count - 1)
     if few:
-        colours = ListedColormap(style.curves(count))
+        colors = ListedColormap(style.curves(count))
         norm = Normalize(-0.5, count - 0.5)
-    ax.scatter(
-        points[:, 0], points[:, 1], s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many
-    )
+    ax.scatter(points[:, 0], points[:, 1], s=size, alpha=alpha, lw=0, c=client, cmap=colors, norm=norm, rasterized=many)
     if bar is None:
         return
-    drawn = style.colorbar(ax, ScalarMappable(norm, colours), clients.beside(bar))
+    drawn = style.colorbar(ax, ScalarMappable(norm, colors), clients.beside(bar))
     if bar:
         places, words = (range(count), [style.name_of(name) for name in bar]) if few else style.thin(bar)
         drawn.set_ticks(places, labels=words, fontfamily=style.family("".join(words)))

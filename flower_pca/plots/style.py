@@ -38,8 +38,8 @@ BAR: Final = "#7fa6d6"
 # The counterparts of these colors on a dark page.
 DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}
 # The colors of Okabe and Ito, which color-blind people can tell apart, without their yellow, which is faint on white.
-COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
-PLUS, MINUS = COLOURS[0], COLOURS[1]
+COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
+PLUS, MINUS = COLORS[0], COLORS[1]
 # The size of one picture in inches. Its text is still readable at the width of a phone.
 SINGLE: Final = (4.8, 3.4)
 DENSE: Final = 30  # From this number of marks on, marks are drawn small.
@@ -120,10 +120,10 @@ def tidy(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "
 
 
 def log_curve(
-    ax: Axes, x: Any, y: Any, *, colour: Any, size: float, label: str = "", width: float = 1.6, dash: str = "-"
+    ax: Axes, x: Any, y: Any, *, color: Any, size: float, label: str = "", width: float = 1.6, dash: str = "-"
 ) -> None:
     """Draw a curve with a mark at each point, on a logarithmic axis."""
-    ax.semilogy(x, y, color=colour, lw=width, ls=dash, marker="o", ms=size, clip_on=False, label=label or None)
+    ax.semilogy(x, y, color=color, lw=width, ls=dash, marker="o", ms=size, clip_on=False, label=label or None)
 
 
 def events(ax: Axes, places: Any, word: str | None) -> None:
@@ -136,7 +136,7 @@ def events(ax: Axes, places: Any, word: str | None) -> None:
 def legend(ax: Axes) -> None:
     """Draw a short legend next to the title, where it hides nothing."""
     ax.legend(
-        ncols=len(COLOURS),
+        ncols=len(COLORS),
         columnspacing=0.9,
         frameon=False,
         fontsize=_SMALL,
@@ -167,9 +167,9 @@ def key(drawn: Figure, *, ncols: int = 2) -> None:
 
 def curves(count: int) -> list[Any]:
     """Return a different color for each of so many curves."""
-    if count <= len(COLOURS):
-        return list(COLOURS[:count])
-    return [tuple(colour) for colour in scale("course")(np.linspace(0.0, 1.0, count))]
+    if count <= len(COLORS):
+        return list(COLORS[:count])
+    return [tuple(color) for color in scale("course")(np.linspace(0.0, 1.0, count))]
 
 
 @cache
@@ -181,7 +181,7 @@ def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
     if kind == "course":
-        return LinearSegmentedColormap.from_list(kind, [COLOURS[j] for j in (0, 4, 2, 5, 1)])
+        return LinearSegmentedColormap.from_list(kind, [COLORS[j] for j in (0, 4, 2, 5, 1)])
     plus, minus = to_rgb(PLUS), to_rgb(MINUS)
     if kind == "share":
         return LinearSegmentedColormap.from_list(kind, [(*minus, 0.0), (*minus, 1.0)])
@@ -347,7 +347,7 @@ def draw(
     title : str
         What is written above.
     label : str
-        What is written beside the bar of colours.
+        What is written beside the bar of colors.
     kind : {'signed', 'share'}
         Whether values are of both signs, or from 0 on.
     """

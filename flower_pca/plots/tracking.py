@@ -87,10 +87,10 @@ def sizes(drawn: style.Figure, result: TrackingResult) -> None:
     ax, steps = drawn.subplots(), _numbers(result)
     values = result.values_ / np.maximum(result.rows_, 1)[:, None]
     size = style.sized(result.steps, 4.0, 2.0)
-    for j, colour in enumerate(style.curves(result.n_components_)):
+    for j, color in enumerate(style.curves(result.n_components_)):
         known = values[:, j] > 0.0
         words = f"component {j + 1}"
-        style.log_curve(ax, steps[known], values[known, j], colour=colour, size=size, label=words)
+        style.log_curve(ax, steps[known], values[known, j], color=color, size=size, label=words)
     _steps(ax, result, "Size along the components", "mean square of a row", label=False)
     style.key(drawn, ncols=3)
 
@@ -102,10 +102,10 @@ def outliers(drawn: style.Figure, result: TrackingResult) -> None:
     _steps(ax, result, "Entries taken for outliers", "entries of a batch", label=False)
 
 
-def _curve(ax: style.Axes, x: Array, y: Array, colour: int, label: str) -> None:
+def _curve(ax: style.Axes, x: Array, y: Array, color: int, label: str) -> None:
     size = style.sized(len(x), 4.0, 2.0)
     heights = np.maximum(y, style.FLOOR)
-    style.log_curve(ax, x, heights, colour=style.COLOURS[colour], size=size, label=label)
+    style.log_curve(ax, x, heights, color=style.COLORS[color], size=size, label=label)
 
 
 def _steps(ax: style.Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:

@@ -76,8 +76,8 @@ def _panels(drawn: style.Figure, components: Array, names: list[str], errors: Ar
 def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
     """Draw the columns with the largest weights in one component, with whiskers for their errors `off`."""
     order = labels.leading(row, BARS)
-    colours = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
-    ax.barh(range(len(order)), row[order], height=0.7, color=colours)
+    colors = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
+    ax.barh(range(len(order)), row[order], height=0.7, color=colors)
     if off is not None and off.any():
         places, errors = range(len(order)), off[order]
         ax.errorbar(row[order], places, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.2)
@@ -98,8 +98,8 @@ def explained(drawn: style.Figure, result: PCAResult) -> None:
     ax, count, k = drawn.subplots(), len(shares), result.n_components_
     width = 0.8 / count
     places = np.arange(1.0, k + 1) - 0.4 + width / 2.0
-    for j, ((name, share), colour) in enumerate(zip(shares.items(), style.curves(count), strict=True)):
-        ax.bar(places + j * width, share, 0.92 * width, color=colour, label=style.name_of(name))
+    for j, ((name, share), color) in enumerate(zip(shares.items(), style.curves(count), strict=True)):
+        ax.bar(places + j * width, share, 0.92 * width, color=color, label=style.name_of(name))
     ax.set_ylim(0.0, max(1.12 * max(float(share.max()) for share in shares.values()), 0.05))
     style.percent(ax)
     style.number_ticks(ax, k)
@@ -138,7 +138,7 @@ def cumulative(drawn: style.Figure, result: PCAResult) -> None:
     together = result.explained_variance_ratio_.cumsum()
     number = np.arange(1, len(together) + 1)
     size, below = style.sized(len(together), 4.5, 0.0), "components"
-    ax.plot(number, together, color=style.COLOURS[0], lw=1.8, marker="o", ms=size, clip_on=False)
+    ax.plot(number, together, color=style.COLORS[0], lw=1.8, marker="o", ms=size, clip_on=False)
     if known is None:
         passed = _marks(together)
         ax.fill_between(number, together, color=style.BAR, alpha=0.25, lw=0)
@@ -161,7 +161,7 @@ def both(ax: style.Axes, result: PCAResult) -> None:
     number = np.arange(1, len(ratio) + 1)
     _bars(ax, result)
     size = style.sized(len(ratio), 4.5, 0.0)
-    ax.plot(number, ratio.cumsum(), color=style.COLOURS[0], lw=1.8, marker="o", ms=size)
+    ax.plot(number, ratio.cumsum(), color=style.COLORS[0], lw=1.8, marker="o", ms=size)
     if known is None:
         _total(ax, ratio.cumsum())
     else:
@@ -250,6 +250,6 @@ def _total(ax: style.Axes, together: np.ndarray[Any, Any]) -> None:
         textcoords="offset points",
         ha="center" if len(together) <= 3 else "right",
         fontsize=9,
-        color=style.COLOURS[0],
+        color=style.COLORS[0],
         fontweight="bold",
     )

@@ -339,9 +339,9 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
         C[:, part] = (T @ S[:, part]).toarray()
     squares = np.diagonal(C).copy()
     C -= data.n * np.outer(means, means)
-    cancelled = np.flatnonzero(np.diagonal(C) < _CANCELS * squares)
-    for start in range(0, len(cancelled), _COLUMNS):
-        j = cancelled[start : start + _COLUMNS]
+    canceled = np.flatnonzero(np.diagonal(C) < _CANCELS * squares)
+    for start in range(0, len(canceled), _COLUMNS):
+        j = canceled[start : start + _COLUMNS]
         part = S[:, j].toarray() - means[j]
         sums = part.sum(axis=0)
         C[:, j] = T @ part - np.outer(means, sums)

@@ -33,7 +33,7 @@ class MaskedSums:
     bound : float or None, default=None
         The largest absolute entry that any client may send after the opening. By default, it follows from the sums of
         the opening. A client with a larger entry sends nothing, and reports this.
-    neighbours : int or None, default=None
+    neighbors : int or None, default=None
         The number of other clients with which a client shares masks, an even number. By default, these are all others
         for up to 100 clients. With more clients, it is the smallest number with which, if a fifth of all clients
         collude, a majority of some client's neighbors colludes with a probability of at most 2^-20: 48 of 200, 72 of
@@ -57,7 +57,7 @@ class MaskedSums:
 
     threshold: float = 0.5
     bound: float | None = None
-    neighbours: int | None = None
+    neighbors: int | None = None
     self_masks: bool = True
 
     def __post_init__(self) -> None:
@@ -65,29 +65,29 @@ class MaskedSums:
         checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy="Use 0.5.")
         if self.bound is not None:
             checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
-        if self.neighbours is not None:
-            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
-            if self.neighbours % 2:
+        if self.neighbors is not None:
+            checks.integer("neighbors of the masks", self.neighbors, least=2, remedy="Leave it out.")
+            if self.neighbors % 2:
                 raise ConfigError(
-                    f"neighbours of the masks must be even. Got {self.neighbours}. Use {self.neighbours + 1}."
+                    f"neighbors of the masks must be even. Got {self.neighbors}. Use {self.neighbors + 1}."
                 )
         checks.choice("self_masks of the masks", self.self_masks, (True, False))
 
     @classmethod
     def of(cls, mask: bool | MaskedSums | str | None) -> MaskedSums | None:
-        """Return the settings that `mask` stands for, such as "masks(neighbours=20)", or None for no masks."""
+        """Return the settings that `mask` stands for, such as "masks(neighbors=20)", or None for no masks."""
         # A configuration may contain these words.
         if isinstance(mask, str) and mask.lower() in ("true", "false"):
             mask = mask.lower() == "true"
         if isinstance(mask, bool | np.bool_):
             return cls() if mask else None
-        rule = 'True, False, a MaskedSums, or a string such as "masks(neighbours=20)"'
+        rule = 'True, False, a MaskedSums, or a string such as "masks(neighbors=20)"'
         return spec.instance(cls, mask, "masks", rule, what="mask")
 
     def degree(self, clients: int) -> int:
         """Return the number of neighbors of each client, for this many clients."""
-        if self.neighbours is not None:
-            return min(self.neighbours, clients - 1)
+        if self.neighbors is not None:
+            return min(self.neighbors, clients - 1)
         if clients <= _ALL:
             return clients - 1
         return _fewest(clients)

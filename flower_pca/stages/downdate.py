@@ -27,7 +27,7 @@ Without covariates, each line is 1 / sqrt(n).
 
 Rows can belong together, because they follow each other in time, or belong to one person. Then a row's
 neighbors say much about it, and are left out with it. The autocorrelation of the scores over the rows
-of one node, in their order, decides how many (see `neighbours`). Let J be the rows at most b places
+of one node, in their order, decides how many (see `neighbors`). Let J be the rows at most b places
 from row i, R their residuals from W, RR' = YY', U = [X_J W, Y] the rows in the basis of W and of their
 residuals, and K = (I - F_J F_J')^-1 = I + F_J (I - F_J'F_J)^-1 F_J' for their lines of F. Then
 
@@ -52,7 +52,7 @@ from flower_pca.base.linalg import Array
 ROUNDING: Final = 1e-12  # a smaller share of the first or of the total variance is rounding
 _NUMBERS: Final = 2**20  # the most numbers in matrices that are decomposed at once
 _ROWS: Final = 256  # the most rows whose products are computed at once
-_MOST_NEIGHBOURS: Final = 50
+_MOST_NEIGHBORS: Final = 50
 _OF_ROWS: Final = 8  # the number of neighbors is at most the number of rows divided by this
 _DEPENDENT: Final = 0.2  # the autocorrelation at lag 1 above which rows belong together
 _DEVIATIONS: Final = 4.0  # standard deviations by which an autocorrelation must exceed chance
@@ -77,7 +77,7 @@ class Downdate:
         `bar`, the mean sum of squares along each direction beyond W.
     n : int
         Rows of all sites together.
-    centred : bool
+    centered : bool
         Whether the mean of all rows was subtracted.
     rescaled : ndarray of shape (d,) or None
         Which columns were divided by the deviation of all rows, or None if no column was.
@@ -92,7 +92,7 @@ class Downdate:
     k: int
     mean_rest: float
     n: int
-    centred: bool
+    centered: bool
     rescaled: Array | None = None
     hat: Array | None = None
     removed: int = 0
@@ -111,11 +111,11 @@ class Downdate:
             return
         most = min(self._at_once(len(self.values) + 2 * around + 1), _ROWS)
         for rows, first, last in _windows(blocks, around, most):
-            yield self._with_neighbours(rows, self._lines(done - first, len(rows)), first, last, around)
+            yield self._with_neighbors(rows, self._lines(done - first, len(rows)), first, last, around)
             done += last - first
 
     def scores(self, block: Array) -> Array:
-        """Return the scores of rows along the components, from which `neighbours` follow, (rows, k)."""
+        """Return the scores of rows along the components, from which `neighbors` follow, (rows, k)."""
         return np.asarray(block, dtype=np.float64) @ self.W[:, : self.k]
 
     def _at_once(self, size: int) -> int:
@@ -130,7 +130,7 @@ class Downdate:
         """Return the lines of F for this number of rows."""
         if self.hat is not None:
             return self.hat[start : start + count]
-        return np.full((count, int(self.centred)), 1.0 / np.sqrt(self.n))
+        return np.full((count, int(self.centered)), 1.0 / np.sqrt(self.n))
 
     def _scaled(self, X: Array, c: Array) -> Array:
         """Divide rows by the deviations that the columns have without each of them."""
@@ -154,7 +154,7 @@ class Downdate:
         spe = np.maximum(c**2 * (squares - inside), 0.0)
         return np.where(known, c**2 * t2, np.nan), np.where(known, spe, np.nan)
 
-    def _with_neighbours(self, X: Array, F: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
+    def _with_neighbors(self, X: Array, F: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
         """Return T2 and SPE of the rows from `first` to before `last`, each without itself and its neighbors."""
         X = self._scaled(X, _factors(F)[0])
         T = X @ self.W
@@ -225,7 +225,7 @@ def _factors(F: Array) -> tuple[Array, Array]:
     return 1.0 / np.where(known, left, 1.0), known
 
 
-def neighbours(scores: Array) -> int:
+def neighbors(scores: Array) -> int:
     """Estimate how many rows before and after each row belong to it, from the autocorrelation of scores (rows, k).
 
     It is 0 if the largest autocorrelation at lag 1 is not above chance, or else the first lag with a small one.
@@ -242,7 +242,7 @@ def neighbours(scores: Array) -> int:
 
     if correlation(1) < max(_DEVIATIONS / np.sqrt(n), _DEPENDENT):
         return 0
-    most = int(min(_MOST_NEIGHBOURS, n / _OF_ROWS))
+    most = int(min(_MOST_NEIGHBORS, n / _OF_ROWS))
     return next((lag for lag in range(1, most) if correlation(lag) < _INDEPENDENT), most)
 
 

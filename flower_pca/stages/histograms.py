@@ -38,10 +38,10 @@ from flower_pca.names.levels import source_of
 from flower_pca.rows.adjusted import hat_root
 from flower_pca.rows.covariates import ADJUSTED, INVERSE
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.downdate import ROUNDING, Downdate, neighbours
+from flower_pca.stages.downdate import ROUNDING, Downdate, neighbors
 
-NEIGHBOURS: Final = Kind(
-    "neighbours",
+NEIGHBORS: Final = Kind(
+    "neighbors",
     "how many rows resemble the rows before and after them",
     size=lambda a: np.where(a >= 0.0, a, np.inf),
     bound=lambda reach: float(reach.n),
@@ -136,11 +136,11 @@ class HistogramsState:
         The mean sum of squares along each direction beyond Z.
     rows : int
         Rows of all clients together.
-    centred, deviation : bool
+    centered, deviation : bool
         Whether the mean of all rows was subtracted, and whether columns were divided by the deviations of all rows.
     counts : ndarray of shape (2, bins) or None
         The number of rows in each bin.
-    neighbours : int
+    neighbors : int
         The number of rows that were left out together with their neighbors.
     removed : int
         The degrees of freedom that covariates and sites took, if a regression on covariates was removed.
@@ -154,10 +154,10 @@ class HistogramsState:
     values: Array
     mean_rest: float
     rows: int
-    centred: bool
+    centered: bool
     deviation: bool
     counts: Array | None = None
-    neighbours: int = 0
+    neighbors: int = 0
     removed: int = 0
     inverse: Array | None = None
 
@@ -181,7 +181,7 @@ class Histograms(Stage[HistogramsState]):
         "values": VALUES,
         "mean_rest": POSITIVE,
         "rows": number(1.0, MOST_ROWS),
-        "centred": FLAG,
+        "centered": FLAG,
         "deviation": FLAG,
         "removed": number(0.0, MOST_ROWS),
         "inverse": MATRIX,
@@ -207,7 +207,7 @@ class Histograms(Stage[HistogramsState]):
             values=values,
             mean_rest=beyond,
             rows=model.n,
-            centred=model.center,
+            centered=model.center,
             deviation=model.scale == "std" and model.center,
             removed=removed,
             inverse=model.left.get(INVERSE),
@@ -221,7 +221,7 @@ class Histograms(Stage[HistogramsState]):
             "values": state.values,
             "mean_rest": np.array(state.mean_rest),
             "rows": np.array(state.rows),
-            "centred": np.array(float(state.centred)),
+            "centered": np.array(float(state.centered)),
             "deviation": np.array(float(state.deviation)),
         }
         if state.inverse is not None:
@@ -231,7 +231,7 @@ class Histograms(Stage[HistogramsState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         bins = Grid.of_columns(len(arrays["Z"])).bins
-        return {"counts": Part((2, bins), Kind.DISTANCES), "neighbours": Part(kind=NEIGHBOURS)}
+        return {"counts": Part((2, bins), Kind.DISTANCES), "neighbors": Part(kind=NEIGHBORS)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -246,13 +246,13 @@ class Histograms(Stage[HistogramsState]):
                 if "inverse" in arrays:  # skip rows that cannot be left out
                     t2, spe = t2[~np.isnan(t2)], spe[~np.isnan(t2)]
                 counts += grid.count(t2 / k), grid.count(spe / rest if rest > 0.0 else np.zeros_like(spe))
-        return {"counts": counts, "neighbours": np.array(float(counts[0].sum() if around else 0))}, memory
+        return {"counts": counts, "neighbors": np.array(float(counts[0].sum() if around else 0))}, memory
 
     def bounds(self, state: HistogramsState, model: Model) -> Mapping[str, Array | float]:
-        return {"counts": MOST_ROWS, "neighbours": MOST_ROWS}
+        return {"counts": MOST_ROWS, "neighbors": MOST_ROWS}
 
     def inspect(self, state: HistogramsState, reply: Arrays) -> None:
-        counts, grouped = reply["counts"], float(reply["neighbours"])
+        counts, grouped = reply["counts"], float(reply["neighbors"])
         whole = (counts >= 0).all() and (counts == np.rint(counts)).all() and not np.ptp(counts.sum(axis=1))
         if not whole or grouped not in (0.0, float(counts[0].sum())):
             raise ProtocolError(
@@ -261,7 +261,7 @@ class Histograms(Stage[HistogramsState]):
             )
 
     def server(self, state: HistogramsState, total: Arrays, answered: frozenset[int]) -> HistogramsState:
-        return replace(state, counts=total["counts"], neighbours=int(total["neighbours"]))
+        return replace(state, counts=total["counts"], neighbors=int(total["neighbors"]))
 
     def status(self, state: HistogramsState) -> Status | None:
         return end_if(state.counts is not None)
@@ -269,9 +269,9 @@ class Histograms(Stage[HistogramsState]):
     def finish(self, state: HistogramsState, model: Model) -> Model:
         of = LEFT_OUT if len(state.values) else ROWS
         decisions = dict(model.decisions)
-        if state.neighbours:
+        if state.neighbors:
             decisions["monitor"] = (
-                f"{labels.count(state.neighbours, 'row')} resemble the rows before and after them, so limits come "
+                f"{labels.count(state.neighbors, 'row')} resemble the rows before and after them, so limits come "
                 "from rows that were scored without these neighbors"
             )
         return replace(model, histograms=state.counts, histograms_of=of, decisions=decisions)
@@ -302,12 +302,12 @@ def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, A
         k=len(variances),
         mean_rest=float(arrays["mean_rest"]),
         n=int(arrays["rows"]),
-        centred=bool(arrays["centred"]),
+        centered=bool(arrays["centered"]),
         rescaled=rescaled,
         hat=_hat(arrays, data),
         removed=int(arrays.get("removed", 0)),
     )
-    around = neighbours(np.concatenate([without.scores(block) for block in data.dense()]))
+    around = neighbors(np.concatenate([without.scores(block) for block in data.dense()]))
     return without.distances(data.dense(), around), around
 
 

@@ -48,7 +48,7 @@ class OtherWay(Sums):
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [Split(center=False), Split(scale="std")])
 def test_columns_that_one_party_prepares_otherwise_give_noise(other, tmp_path):
-    """Else the difference of two sums is that party's own: what centring takes from its columns, say."""
+    """Else the difference of two sums is that party's own: what centering takes from its columns, say."""
     parts = [X, X[:, ::-1] * 2.0, X**2]
     sums = OtherWay(signed(tmp_path, parts, split_columns="any"), algorithm="ssi")
     sums.ways = (Split(),) * 2

@@ -14,7 +14,7 @@ ASKED = {
     "values": np.empty(0),
     "mean_rest": np.array(1.0),
     "rows": np.array(60.0),
-    "centred": np.array(1.0),
+    "centered": np.array(1.0),
     "deviation": np.array(0.0),
 }
 WITHOUT_EACH = {**ASKED, "values": np.full(2, 60.0)}

@@ -48,10 +48,10 @@ def by_both_kinds(people, mean, moments):
 
 
 def test_two_ways_of_scaling_would_tell_the_columns():
-    centred = X - X.mean(axis=0)
-    found = by_two_scales(centred @ centred.T, (centred / X.std(axis=0)) @ (centred / X.std(axis=0)).T)
+    centered = X - X.mean(axis=0)
+    found = by_two_scales(centered @ centered.T, (centered / X.std(axis=0)) @ (centered / X.std(axis=0)).T)
     sizes = np.sort(np.abs(found).sum(axis=0))
-    np.testing.assert_allclose(sizes, np.sort(np.abs(centred).sum(axis=0)), rtol=1e-6)
+    np.testing.assert_allclose(sizes, np.sort(np.abs(centered).sum(axis=0)), rtol=1e-6)
     assert error_of(by_both_kinds(X @ X.T, X.mean(axis=0), X.T @ X), X) < 1e-6
 
 
@@ -74,8 +74,8 @@ def test_under_masks_there_is_one_scale_too():
     nodes = [Node(i, table, split_columns=True) for i, table in enumerate([X, *OTHERS])]
     sums = Sums(nodes)
     total = sums.product(np.eye(N), frame=Frame(split=Split()))
-    centred = np.hstack([table - table.mean(axis=0) for table in [X, *OTHERS]])
-    assert error_of(total, centred @ centred.T) < 1e-9
+    centered = np.hstack([table - table.mean(axis=0) for table in [X, *OTHERS]])
+    assert error_of(total, centered @ centered.T) < 1e-9
     with pytest.raises(RefusedError, match="the rule split_columns of this node allows only None"):
         Sums(nodes).product(np.eye(N), frame=Frame(split=Split(scale="std")))
 

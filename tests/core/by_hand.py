@@ -58,7 +58,7 @@ def drive(run, nodes, present=None, *, memories=None):
 
 
 def assert_pca_of(result, rows, k=2):
-    """The centred PCA of these rows, by LAPACK."""
+    """The centered PCA of these rows, by LAPACK."""
     s, V = svd(framed(rows))
     np.testing.assert_allclose(result.mean_, rows.mean(axis=0), rtol=1e-13, atol=1e-14)
     np.testing.assert_allclose(result.singular_values_, s[:k], rtol=1e-12)

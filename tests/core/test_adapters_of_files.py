@@ -76,8 +76,8 @@ def of_tensor(rows, _):
 
 def of_loader(rows, _):
     torch = pytest.importorskip("torch")
-    labelled = torch.utils.data.TensorDataset(torch.from_numpy(rows.copy()), torch.zeros(len(rows)))
-    return torch.utils.data.DataLoader(labelled, batch_size=33)
+    labeled = torch.utils.data.TensorDataset(torch.from_numpy(rows.copy()), torch.zeros(len(rows)))
+    return torch.utils.data.DataLoader(labeled, batch_size=33)
 
 
 class Foreign:
@@ -259,7 +259,7 @@ def test_what_is_none_of_these_is_refused_with_what_is_accepted(given):
         adapters.of(given)
 
 
-def test_no_package_is_imported_to_recognise_an_object():
+def test_no_package_is_imported_to_recognize_an_object():
     code = """
         import sys
         import numpy as np

@@ -25,7 +25,7 @@ QUESTIONS = {
         {"scale": "std", "center": True, "missing": "mean", "reconstruction_error": True, "min_nodes": 2},
     ),
     "of a fraction": ("krylov", {"n_components": 0.9}),
-    "masked": ("krylov", {"mask": "masks(neighbours=20, threshold=0.6)"}),
+    "masked": ("krylov", {"mask": "masks(neighbors=20, threshold=0.6)"}),
     "with a budget": ("ssi(max_rounds=5)", {"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)", "mask": True}),
     "over the air": ("fed_oapm", {"channel": "air(noise_std=0.1, gain=(1.0, 2.0, 1.0))"}),
 }

@@ -81,7 +81,7 @@ def counted(run: Callable[[], Any]) -> tuple[int, int]:
 def growth(how: str, algorithm: str, folder: Any) -> float:
     """The work for many clients over that for few, for each client: of calls or of looks, whichever grows more."""
     masked = how == "masked"
-    mask = "masks(neighbours=4)" if masked else None
+    mask = "masks(neighbors=4)" if masked else None
 
     def once(n: int) -> tuple[int, int]:
         config = assembly.config(algorithm, n_components=2, max_rounds=2, tol=1e-300, mask=mask)

@@ -115,7 +115,7 @@ def test_every_operation_agrees_with_dense_numpy(kind, frame_name, blockwise, tm
     eps = float(np.finfo(np.float32 if kind in SINGLE else np.float64).eps)
     rng = np.random.default_rng(3)
     Z, Y = np.linalg.qr(rng.standard_normal((D, 4)))[0], rng.standard_normal((N, 3))
-    # Implicit centring of sparse rows cancels as far as the uncentred rows are longer.
+    # Implicit centering of sparse rows cancels as far as the uncentered rows are longer.
     size = max(np.linalg.norm(X), np.linalg.norm(in_frame_of(raw, Frame(None, frame.scale))))
 
     assert (data.n, data.d) == (N, D)

@@ -197,7 +197,7 @@ def test_peaks_are_sent_under_max_abs_only():
         assert sum(a.shape == (8,) for a in reply.values()) == columns
 
 
-def test_centring_turns_off_without_a_frame():
+def test_centering_turns_off_without_a_frame():
     known = opened([near(13)], known=model(center=False))
     assert known.frame.same(Frame())
 

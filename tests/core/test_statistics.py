@@ -93,7 +93,7 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own):
 
 
 @every("far", [0.0, 1e3, 1e9])
-def test_sparse_columns_that_would_cancel_are_centred_first(far):
+def test_sparse_columns_that_would_cancel_are_centered_first(far):
     rng = np.random.default_rng(3)
     X = rng.integers(-3, 4, (300, 6)) * (rng.random((300, 6)) < 0.4).astype(float)
     X[:, 1] += far

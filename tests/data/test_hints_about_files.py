@@ -215,7 +215,7 @@ FAULTS = {
         column_changed("platelets", lambda p: 1.0 + np.linspace(0.0, 1.0, len(p))),
         r"hint: Column platelets looks as if jena had other units: its median is 1\.5.*a factor of about 1\d\d\.",
     ),
-    "metres": (
+    "meters": (
         column_changed("height", lambda h: h / 100.0),
         r"hint: Column height looks as if jena had other units.*a factor of 100",
     ),

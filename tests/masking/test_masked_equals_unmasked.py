@@ -49,8 +49,8 @@ for name, rounds in ROUNDS.items():
     for n in (2, 5) if name == "faps" else (2, 12):
         CASES[f"{name}, {n} clients"] = Case(name, two_lead(n), settings=few)
 ring: dict[str, Any] = {"shards": two_lead(24, rows=5), "settings": {"max_rounds": 1}}
-CASES["ssi, in a ring"] = Case("ssi", masks="masks(neighbours=4)", **ring)
-CASES["krylov, in a ring, without self-masks"] = Case("krylov", masks="masks(neighbours=4, self_masks=False)", **ring)
+CASES["ssi, in a ring"] = Case("ssi", masks="masks(neighbors=4)", **ring)
+CASES["krylov, in a ring, without self-masks"] = Case("krylov", masks="masks(neighbors=4, self_masks=False)", **ring)
 for name in ("krylov", "ssi"):
     CASES[f"{name}, to its end"] = Case(name, ends=True)
 for i, (name, spec) in enumerate(SPECS.items()):
@@ -62,13 +62,13 @@ CASES["exact_per_pca, 12 clients"] = Case(
     make(SPECS["exact_per_pca"], **few, start_rounds=1), two_lead(12), settings={"reconstruction_error": True}
 )
 CASES["consensus_rpca, in a ring"] = Case(
-    make(SPECS["consensus_rpca"], **few), two_lead(12, rows=2), masks="masks(neighbours=4)"
+    make(SPECS["consensus_rpca"], **few), two_lead(12, rows=2), masks="masks(neighbors=4)"
 )
 
 # Units: whatever the rows are measured in, and however much clients differ in it.
 UNITS = {
     "scaled": (two_lead(5), lambda X: X * 10.0 ** np.arange(-4, 4), {"scale": "std"}),
-    "not centred": (FIVE, lambda X: X + 1.0, {"center": False}),
+    "not centered": (FIVE, lambda X: X + 1.0, {"center": False}),
     "tiny": (FIVE, lambda X: 1e-9 * X, {}),
     "huge": (FIVE, lambda X: 1e9 * X, {}),
     "a constant column": (FIVE, lambda X: np.hstack([X, np.full((len(X), 1), 0.1)]), {}),

@@ -43,7 +43,7 @@ def test_clients_that_drop_out_for_good_at_any_step(name, at, clients):
 
 @pytest.mark.slow
 def test_fifty_clients_of_which_a_tenth_is_lost():
-    """Against LAPACK on the rows of those that stay, in rings of forty neighbours; they are lost in the algorithm."""
+    """Against LAPACK on the rows of those that stay, in rings of forty neighbors; they are lost in the algorithm."""
     at = 6
     rng, clients = np.random.default_rng(2), 50
     parts = [rng.standard_normal((8, 6)) * 0.5 ** np.arange(6) + 0.3 * rng.standard_normal(6) for _ in range(clients)]
@@ -76,7 +76,7 @@ def test_clients_that_come_back(name, at):
 @every("at", [1, 2, 3, 6, 7])
 def test_below_the_threshold_the_run_ends(at):
     with pytest.raises(
-        NotEnoughNodes, match=r"^Too few clients .*: 2 of at least 3, counting a client and its neighbours\."
+        NotEnoughNodes, match=r"^Too few clients .*: 2 of at least 3, counting a client and its neighbors\."
     ):
         simulate("ssi(min_rounds=5)", FIVE, n_components=2, mask=True, fraction=gone(0, 1, 2, at=at))
 

@@ -75,7 +75,7 @@ def assert_normal(z, variance):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("masks", "colluding", "among"),
-    [({}, 0, 6), ({}, 2, 4), ({"threshold": 0.8}, 0, 9), ({"neighbours": 4}, 0, 3)],
+    [({}, 0, 6), ({}, 2, 4), ({"threshold": 0.8}, 0, 9), ({"neighbors": 4}, 0, 3)],
     ids=["six of ten", "two collude", "nine of ten", "rings"],
 )
 def test_the_noise_in_a_sum_is_that_of_all_shares(method, masks, colluding, among, monkeypatch):

@@ -297,7 +297,7 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
 @pytest.mark.slow
 def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(six_keys, handed_out):
     identities = [Identity.load(path, handed_out) for path in six_keys.nodes[:4]]
-    run = Run(FOUR, identities=identities, masks=MaskedSums(neighbours=2))
+    run = Run(FOUR, identities=identities, masks=MaskedSums(neighbors=2))
     run.step()
     asked = run.message().arrays_for(0)
     assert asked["mask.members"].shape == (4, 32)
@@ -351,7 +351,7 @@ def grid_with_rules(rules):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
-@pytest.mark.parametrize("mask", [True, "masks(self_masks=False)", "masks(neighbours=2)"])
+@pytest.mark.parametrize("mask", [True, "masks(self_masks=False)", "masks(neighbors=2)"])
 @pytest.mark.parametrize("folder", [False, True], ids=["a file", "a folder"])
 def test_nodes_that_sign_get_the_unsigned_result(mask, folder, six_keys, handed_out, tmp_path):
     if folder:

@@ -66,7 +66,7 @@ def test_two_that_drop_out_at_once(name, number, parts):
 @pytest.mark.slow
 def test_drop_outs_in_a_ring():
     parts = two_lead(12)
-    run = Run(parts, "ssi(min_rounds=3)", masks=MaskedSums(neighbours=6, self_masks=False)).until("upload", 2)
+    run = Run(parts, "ssi(min_rounds=3)", masks=MaskedSums(neighbors=6, self_masks=False)).until("upload", 2)
     run.step(gone={5})
     asked = run.message()
     dropped = [len(asked.arrays_for(i)["mask.dropped"]) for i in asked.to]
@@ -234,7 +234,7 @@ def test_nodes_refuse_unless_their_own_rule_agrees():
     [
         ("masks", MaskedSums()),
         ("masks(0.7)", MaskedSums(threshold=0.7)),
-        ("MaskedSums(neighbours=20, self_masks=False)", MaskedSums(neighbours=20, self_masks=False)),
+        ("MaskedSums(neighbors=20, self_masks=False)", MaskedSums(neighbors=20, self_masks=False)),
         ("true", MaskedSums()),
         (True, MaskedSums()),
         (np.True_, MaskedSums()),

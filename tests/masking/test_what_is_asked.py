@@ -186,7 +186,7 @@ def test_fixed_point_suits_the_clients_of_the_sum(clients, settings, monkeypatch
 
 @pytest.mark.slow
 def test_in_a_ring_there_are_more_clients_than_peers():
-    run = Run(two_lead(9), "ssi(max_rounds=2)", masks=MaskedSums(neighbours=4), dp=BUDGET)
+    run = Run(two_lead(9), "ssi(max_rounds=2)", masks=MaskedSums(neighbors=4), dp=BUDGET)
     assert run.finish().status.ok
     uploads = [m for m in run.sent if "mask.clients" in m.arrays]
     assert {int(m.arrays["mask.clients"]) for m in uploads} == {9}

@@ -97,7 +97,7 @@ def test_nor_does_noise_that_is_none_open_a_way_to_rows(query):
 
 
 def test_twin_columns_and_a_block_of_norm_below_one():
-    """Centred at the node's own mean, with an orthonormal block: large twins cancel, and what is beside them rounds."""
+    """Centered at the node's own mean, with an orthonormal block: large twins cancel, small entries are rounded."""
     rng = np.random.default_rng(3)
     X = rng.standard_normal((200, D))
     X[:, L] = X[:, K] = 2.0**52 * rng.integers(1, 8, 200)

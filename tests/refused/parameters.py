@@ -239,8 +239,8 @@ MASKS = [
     Refused({"threshold": 1.0}, "at most 0.99"),
     Refused({"bound": 0.0}, "bound of the masks must be"),
     Refused({"bound": np.inf}, "bound of the masks must be a finite number"),
-    Refused({"neighbours": 1}, "neighbours of the masks must be a whole number of at least 2"),
-    Refused({"neighbours": 7}, "neighbours of the masks must be even. Got 7. Use 8."),
+    Refused({"neighbors": 1}, "neighbors of the masks must be a whole number of at least 2"),
+    Refused({"neighbors": 7}, "neighbors of the masks must be even. Got 7. Use 8."),
     Refused({"self_masks": "no"}, "self_masks of the masks must be one of True, False. Got 'no'"),
 ]
 BUDGETS = [

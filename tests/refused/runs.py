@@ -213,7 +213,7 @@ SIMULATE = [
     ),
     Refused({"mask": "yes"}, "mask must be True, False, .* Got 'yes'. Choose one of these."),
     Refused({"mask": 3}, 'mask must be True, False, a MaskedSums, or a string such as "masks(neigh'),
-    Refused({"mask": "masks(neighbors=2)"}, "masks has no parameter .* Did you mean 'neighbours'"),
+    Refused({"mask": "masks(neighbours=2)"}, "masks has no parameter .* Did you mean 'neighbors'"),
     Refused(
         {"data": two_lead(1), "mask": True},
         "A masked sum needs at least 2 clients, but 1 of the 1 clients answered. Start more",

@@ -1,1 +1,1 @@
-"""PCA of rows that several organisations keep on their own machines."""
+"""PCA of rows that several organizations keep on their own machines."""

@@ -1,4 +1,4 @@
-"""The server asks for 90 % of the variance of standardised columns; each node-config says where the rows are."""
+"""The server asks for 90 % of the variance of standardized columns; each node-config says where the rows are."""
 
 from logging import INFO
 from pathlib import Path

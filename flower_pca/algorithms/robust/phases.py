@@ -341,7 +341,7 @@ def _narrow_to(now: Attempt, r: int) -> Attempt:
         return now
     Q, R = linalg.qr(now.U)
     values, W = linalg.eigh_descending(R @ now.gram @ R.T)
-    # The factors share the singular values, so that neither step nor ridge favours one of them.
+    # The factors share the singular values, so that neither step nor ridge favors one of them.
     root = np.sqrt(np.sqrt(np.maximum(values[:r], TINY)))
     W = W[:, :r]
     U, G, turn = Q @ W * root, np.diag(root**2), R.T @ W / root

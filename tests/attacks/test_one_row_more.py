@@ -37,7 +37,7 @@ def with_carriers(count):
     return X.assign(f=(np.arange(len(X)) < count) * 1.0)
 
 
-NEIGHBOURS = {
+NEIGHBORS = {
     "an ordinary row": (X, with_one_more(X)),
     "a row that is far out": (X, with_one_more(X, a=1e9)),
     "a row beyond all squares": (X, with_one_more(X, a=1e300)),
@@ -124,13 +124,13 @@ def told_of(table, folder, rules, frame):
 @pytest.mark.slow
 @pytest.mark.parametrize("rules", OPTIONS)
 def test_one_row_more_changes_no_word_and_no_number_by_more_than_the_clip(rules, tmp_path):
-    """Every option with every pair of neighbours, in frames that take turns."""
+    """Every option with every pair of neighbors, in frames that take turns."""
     turns = itertools.cycle(FRAMES)
-    for place, (how, frame) in enumerate(zip(NEIGHBOURS, itertools.islice(turns, len(rules), None), strict=False)):
+    for place, (how, frame) in enumerate(zip(NEIGHBORS, itertools.islice(turns, len(rules), None), strict=False)):
         with noise_known():
             one, other = (
                 told_of(table, tmp_path / f"{place}-{i}", OPTIONS[rules], FRAMES[frame])
-                for i, table in enumerate(NEIGHBOURS[how])
+                for i, table in enumerate(NEIGHBORS[how])
             )
         assert one[1] == other[1], how
         for a, b in zip(one[0], other[0], strict=True):
@@ -143,7 +143,7 @@ def test_one_row_more_changes_no_word_and_no_number_by_more_than_the_clip(rules,
 def test_nor_does_it_change_a_file_that_is_read_anew(how, tmp_path):
     """The file of a node of the app, as `flwr run` starts it."""
     said = []
-    for i, table in enumerate(NEIGHBOURS[how]):
+    for i, table in enumerate(NEIGHBORS[how]):
         table.to_csv(path := tmp_path / f"{i}.csv", index=False)
         config = {"data": str(path), "profile": "private", "memory-dir": str(tmp_path / f"of {i}"), "partition-id": 0}
         context = Context(1, 7, config, RecordDict(), {"algorithm": "ssi"})
@@ -160,7 +160,7 @@ def test_under_masks_a_table_that_cannot_be_used_says_the_same_as_one_that_can(t
     """The set-up of masks, and the answer to it, are those of any table."""
     found = []
     for how in ("an ordinary row", "text in a cell", "the first row of all"):
-        nodes = signed(tmp_path / how, [NEIGHBOURS[how][1], X, X], max_epsilon=9.0, max_delta=1e-6)
+        nodes = signed(tmp_path / how, [NEIGHBORS[how][1], X, X], max_epsilon=9.0, max_delta=1e-6)
         found.append(nodes[0].client.get_properties({}))
     assert found[0] == found[1] == found[2]
 
@@ -174,7 +174,7 @@ WITH_COVARIATES = (None, Frame(names=tuple("abcde"), covariates=Covariates(names
 def test_no_other_message_is_answered_or_refused_otherwise_for_one_row_more(how, tmp_path):
     """Adjusting or harmonizing openings, standard errors, counts, gaps, names: every stage, with noise and without."""
     said = []
-    for i, table in enumerate(NEIGHBOURS[how]):
+    for i, table in enumerate(NEIGHBORS[how]):
         rules = {"memory_dir": tmp_path / str(i), "max_epsilon": 9.0, "max_delta": 1e-6, "allow": ANYTHING}
         node, words = Node(0, table, min_rows=20, missing="mean", **rules), []
         for stage, arrays in every_question(D).items():

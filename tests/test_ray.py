@@ -9,16 +9,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from builders import deal, mixed, pooled, sine, synthetic
+from genotypes import populations, write_bed
 from results import assert_same_bits, assert_same_steps
 from scipy import sparse
 from test_categorical import TABLES
 
 from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
 from flower_pca.base.cache import Cache
+from flower_pca.blocks import source
+from flower_pca.data import sources
 from flower_pca.names.table import Table
 from flower_pca.results.record import StepRecord
 from flower_pca.rows.local import LocalData
@@ -140,6 +144,59 @@ def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
     assert (named.names, named.site, named.dtype) == (tuple("abcdef"), "here", np.float32)
     np.testing.assert_array_equal(same.plain().toarray(), counts.toarray())
     assert packs.load(6) is named
+
+
+def stored_rows(folder: Path) -> tuple[dict[str, Any], np.ndarray]:
+    """Rows of each kind of file that is read in pieces, and the same rows as an array."""
+    h5py, pa = pytest.importorskip("h5py"), pytest.importorskip("pyarrow")
+    X = np.rint(4.0 * np.random.default_rng(3).standard_normal((900, 7))) * (np.arange(900) % 3 > 0)[:, None]
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=(100, 7))
+        group = file.create_group("S")
+        group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", X.shape
+        for name in ("data", "indices", "indptr"):
+            group.create_dataset(name, data=getattr(sparse.csr_array(X), name))
+    opened = h5py.File(folder / "x.h5")
+    table = pa.table([X[:, j] for j in range(7)], names=list("abcdefg"))
+    return {"h5": opened["X"], "sparse": opened["S"], "arrow": table, "some": Table.of(opened["S"]).take([2, 5, 8])}, X
+
+
+def test_rows_in_files_are_copied_in_pieces_to_what_workers_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, X = stored_rows(tmp_path)
+    monkeypatch.setattr(source, "whole", lambda rows: pytest.fail("the rows are read whole"))
+    monkeypatch.setattr(source, "_PIECE", 8 * 7 * 100)
+    monkeypatch.setattr(source, "_ENTRIES", 500)
+    packs = Folder(tmp_path, 2).save([*found.values()])
+    expected = {**dict.fromkeys(found, X), "some": X[[2, 5, 8]]}
+    for number, kind in enumerate(found):
+        client = packs.load(number)
+        pieces = [piece.toarray() if client.sparse else piece for piece in client.measured.rows.pieces()]
+        np.testing.assert_array_equal(np.vstack(pieces), expected[kind])
+        assert client.dtype == np.float64
+
+
+def test_genotypes_are_read_from_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, _ = populations(people=30, variants=8)
+    monkeypatch.chdir(tmp_path)
+    write_bed(Path("a.bed"), counts)
+    table = sources.table("a.bed")
+    packs = Folder(tmp_path, 1).save([table])
+    monkeypatch.chdir("/")
+    rows = packs.load(0).measured.rows
+    assert rows.file == str(tmp_path / "a.bed")
+    np.testing.assert_array_equal(np.asarray(rows), counts)
+
+
+def test_rows_in_files_give_the_same_bits_on_ray(cluster: str, tmp_path: Path) -> None:
+    found, X = stored_rows(tmp_path)
+    counts, _ = populations(people=40, variants=7)
+    shards = [found["h5"], found["sparse"], X[:50], sources.table(str(write_bed(tmp_path / "a.bed", counts))).values]
+    for answers in ("rows", "fixed"):
+        ask = {"n_components": 3, "answers": answers}
+        there = simulate("krylov", shards, **ask, backend=Ray(address=cluster, clients_per_node=2))
+        assert_same_bits(there, simulate("krylov", shards, **ask))
 
 
 def test_a_process_keeps_ready_what_it_has_room_for() -> None:

@@ -69,7 +69,8 @@ class Bed(Stored):
     def __init__(
         self, file: Path, people: int, variants: Array, other: Array, dtype: Any = np.float32, rows: Array | None = None
     ) -> None:
-        self._file, self._people, self._variants, self._other = file, people, variants, other
+        # Another process that opens the file may have another working directory.
+        self._file, self._people, self._variants, self._other = file.absolute(), people, variants, other
         self._rows = np.arange(people) if rows is None else rows
         self.shape = (len(self._rows), len(variants))
         self.dtype = np.dtype(dtype)
@@ -78,6 +79,11 @@ class Bed(Stored):
         kept = np.zeros(bytes_of_a_variant(people) * EACH, dtype=np.uint8)
         kept[self._rows] = _CODE
         self._kept = np.bitwise_or.reduce(kept.reshape(-1, EACH) << _PLACES, axis=1)
+
+    @property
+    def file(self) -> str:
+        """The path of the file."""
+        return str(self._file)
 
     def _packed(self) -> Array:
         """Return the bytes of the file, with a row for each variant."""

@@ -2,10 +2,11 @@
 
 A pack holds the clients of one virtual node: one block of bytes with all their arrays, and a JSON text
 with the place of each array. Rows that are memory-mapped already stay where they are, and only their
-place is written. Streams are pickled. Packs are files in the folder for temporary files (`Folder`). If
-machines do not share that folder, packs go through Ray's object store (`Store`), except for rows that
-are mapped from files on all machines, and the files that clients write on other machines are copied to
-this one.
+place is written. The same holds for genotypes in .bed files. Rows of other files are copied piece by
+piece, because most readers of files cannot go to another process. Streams are pickled. Packs are files
+in the folder for temporary files (`Folder`). If machines do not share that folder, packs go through
+Ray's object store (`Store`), except for rows that are mapped from files on all machines, and the files
+that clients write on other machines are copied to this one.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import contextlib
 import functools
 import json
 import os
+import pickle
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +30,9 @@ from flower_pca.base.cache import Cache
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters, source
 from flower_pca.blocks.adapters import place_of
-from flower_pca.blocks.source import Place
+from flower_pca.blocks.bed import Bed
+from flower_pca.blocks.compressed import Compressed
+from flower_pca.blocks.source import Blocks, Place, is_sparse
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -70,6 +74,11 @@ class Packs(ABC):
 
             shape = tuple(entry["shape"])
             rows = csr_array(tuple(np.array(a) for a in arrays), shape=shape)
+        elif entry["kind"] == "genotypes":
+            rows = pickle.loads(arrays[0].tobytes())
+        elif entry["kind"] == "compressed":
+            data, indices, indptr = arrays
+            rows = Compressed({"data": data, "indices": indices}, np.array(indptr), entry["shape"][1])
         names, words = text["names"][entry["names"]]
         named = Table(
             rows, None if names is None else tuple(names), words, entry["source"], entry["site"], ids=entry["ids"]
@@ -90,9 +99,10 @@ class Folder(Packs):
             text, arrays, _ = pack_of(shards[first : first + self.each])
             (self.path / f"{number}.json").write_text(text)
             with open(self.path / f"{number}.rows", "wb") as file:
-                for offset, a in arrays:
+                for offset, parts in arrays:
                     file.seek(offset)
-                    a.tofile(file)
+                    for part in parts:
+                        part.tofile(file)
         return self
 
     def pack(self, number: int) -> tuple[str, Array | None]:
@@ -120,8 +130,10 @@ class Store(Packs):
         for first in range(0, len(shards), each):
             text, arrays, size = pack_of(shards[first : first + each], seen=seen)
             block = np.zeros(size, dtype=np.uint8)
-            for offset, a in arrays:
-                block[offset : offset + a.nbytes] = a.reshape(-1).view(np.uint8)
+            for offset, parts in arrays:
+                for part in parts:
+                    block[offset : offset + part.nbytes] = part.reshape(-1).view(np.uint8)
+                    offset += part.nbytes
             packs.append(ray.put((text, block)))
         return cls(ray.put(packs), each)
 
@@ -136,60 +148,111 @@ class Store(Packs):
         return text, block
 
 
+@dataclass(frozen=True)
+class _Written:
+    """An array that is written part by part, so that it need not be in memory as a whole."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: Iterable[Array]  # arrays in the order of their entries in memory, which together have this shape
+    place: Place | None = None  # the file that the array is mapped from
+    by_columns: bool = False
+
+    @classmethod
+    def of(cls, a: Array) -> _Written:
+        """Keep the order of the entries of an array in memory, so that results have the same bits."""
+        by_columns = a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1])
+        parts = [np.ascontiguousarray(a.T if by_columns else a)]
+        return cls(a.dtype, a.shape, parts, place_of(a), by_columns)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def at(self, offset: int) -> Place:
+        """Return the place of the array if it is written to the pack from this byte on."""
+        sizes = self.shape[::-1] if self.by_columns else self.shape
+        strides = tuple(self.dtype.itemsize * int(np.prod(sizes[i + 1 :])) for i in range(len(sizes)))
+        return Place("", self.dtype.str, offset, self.shape, strides[::-1] if self.by_columns else strides)
+
+
 def pack_of(
     shards: Sequence[Any], *, seen: Callable[[str], bool] | None = None
-) -> tuple[str, list[tuple[int, Array]], int]:
-    """Return the JSON text of a pack of these shards, its arrays with their offsets, and its number of bytes.
+) -> tuple[str, list[tuple[int, Iterable[Array]]], int]:
+    """Return the JSON text of a pack of these shards, its arrays as parts with their offsets, and its number of bytes.
 
     Rows that are mapped from a file for which `seen` is true, or any file if it is None, are written as places only.
     """
     names: dict[str, int] = {}
-    arrays: list[tuple[int, Array]] = []
+    arrays: list[tuple[int, Iterable[Array]]] = []
     entries, size = [], 0
     for shard in shards:
-        entry, parts = _describe(shard, names)
-        for a in parts:
-            place = place_of(a)
+        entry, written = _describe(shard, names, seen)
+        for a in written:
+            place = a.place
             if place is None or not (seen is None or seen(place.file)):
-                packed, place = _packed(a, size)
-                arrays.append((size, packed))
+                place = a.at(size)
+                arrays.append((size, a.parts))
                 size += -(-a.nbytes // _ALIGNED) * _ALIGNED
             entry["arrays"].append(asdict(place))
         entries.append(entry)
     return json.dumps({"names": [json.loads(text) for text in names], "shards": entries}), arrays, size
 
 
-def _packed(a: Array, offset: int) -> tuple[Array, Place]:
-    """Return an array in the order in which it is written, and its place in the pack.
-
-    The order of its entries in memory is kept, so that results have the same bits.
-    """
-    by_columns = a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1])
-    packed = np.ascontiguousarray(a.T if by_columns else a)
-    there = packed.T if by_columns else packed
-    return packed, Place("", a.dtype.str, offset, there.shape, there.strides)
-
-
-def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[Array]]:
+def _describe(
+    shard: Any, names: dict[str, int], seen: Callable[[str], bool] | None
+) -> tuple[dict[str, Any], list[_Written]]:
     """Return the entry of a shard in the JSON text, and its arrays; equal names of columns are written once."""
     if isinstance(shard, Stream):
         from ray import cloudpickle
 
         pickled = cloudpickle.dumps(shard)  # type: ignore[no-untyped-call]
-        return {"kind": "stream", "arrays": []}, [np.frombuffer(pickled, dtype=np.uint8)]
+        return {"kind": "stream", "arrays": []}, [_Written.of(np.frombuffer(pickled, dtype=np.uint8))]
     rows = Table.of(shard)
-    whole = source.whole(adapters.of(rows.values))
     known = names.setdefault(json.dumps([rows.names, dict(rows.words)]), len(names))
     entry = {"kind": "dense", "arrays": [], "names": known, "source": rows.source, "site": rows.site, "ids": rows.ids}
+    stored = adapters.is_stored(rows.values)
+    found = adapters.of(rows.values)
+    if isinstance(found, Bed) and (seen is None or seen(found.file)):
+        pickled = np.frombuffer(pickle.dumps(found), dtype=np.uint8)
+        return {**entry, "kind": "genotypes"}, [_Written.of(pickled)]
+    if stored and is_sparse(found):
+        return {**entry, "kind": "compressed", "shape": list(found.shape)}, _compressed(found)
+    if stored:
+        return entry, [_Written(found.dtype, found.shape, _pieces(found))]
+    whole = source.whole(found)
     if not hasattr(whole, "tocsr"):
-        return entry, [whole]
-    return {**entry, "kind": "sparse", "shape": list(whole.shape)}, [whole.data, whole.indices, whole.indptr]
+        return entry, [_Written.of(whole)]
+    arrays = [_Written.of(a) for a in (whole.data, whole.indices, whole.indptr)]
+    return {**entry, "kind": "sparse", "shape": list(whole.shape)}, arrays
+
+
+def _pieces(rows: Blocks) -> Iterator[Array]:
+    """Yield the rows of a source as they are written."""
+    for piece in rows.pieces():
+        yield np.ascontiguousarray(piece, dtype=rows.dtype)
+
+
+def _compressed(rows: Blocks) -> list[_Written]:
+    """Return the three arrays of CSR that is read once for each of them, so that only the ends of rows are held."""
+    ends = [np.zeros(1, dtype=np.int64)]
+    for piece in rows.pieces():
+        ends.append(ends[-1][-1] + piece.indptr[1:].astype(np.int64))
+    indptr = np.concatenate(ends)
+    data = (np.ascontiguousarray(piece.data, dtype=rows.dtype) for piece in rows.pieces())
+    kind = np.dtype(np.int32 if rows.shape[1] < 2**31 else np.int64)
+    indices = (np.ascontiguousarray(piece.indices, dtype=kind) for piece in rows.pieces())
+    stored = (int(indptr[-1]),)
+    return [_Written(rows.dtype, stored, data), _Written(kind, stored, indices), _Written.of(indptr)]
 
 
 def weight(client: Any) -> int:
     """Return about how many bytes a client takes: its statistics, and rows that are not mapped."""
     if not isinstance(client, LocalData):
         return _STREAM
+    if isinstance(client.measured.rows, Compressed):
+        return _LEAST + 8 * client.n  # Its entries are mapped, so only the ends of its rows are in memory.
     # The statistics are X'X or its factor, whichever is smaller. A sparse entry takes 8 bytes, and 4 for its index.
     return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
@@ -260,10 +323,17 @@ def place_shards(shards: Sequence[Any], each: int) -> Iterator[Where]:
             yield Where(Folder(Path(place), each).save(shards), Path(place).name, place)
             return
         rows = (Table.of(shard).values for shard in shards if not isinstance(shard, Stream))
-        mapped = filter(None, (adapters.of(values).place() for values in rows))
-        files = {there.file: _mark(there.file) for there in mapped}
+        files = {file: _mark(file) for file in map(_file_of, map(adapters.of, rows)) if file is not None}
         common = set(files).intersection(*everywhere(_same, files).values())
         yield Where(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
+
+
+def _file_of(rows: Blocks) -> str | None:
+    """Return the file that other processes can read the rows from as they are, or None."""
+    if isinstance(rows, Bed):
+        return rows.file
+    place = rows.place()
+    return None if place is None else place.file
 
 
 def _mark(file: str) -> tuple[int, int] | None:

@@ -40,7 +40,7 @@ def run(folder: Path) -> tuple[PCAResult, dict[str, float]]:
             images.start(name)
         while server.poll() is None:
             for program, (service, word) in PROGRAMS.items():
-                most[program] = max(most[program], images.own_results(service, word))
+                most[program] = max(most[program], images.local_results(service, word))
             time.sleep(0.2)
         assert server.returncode == 0, images.log("run")
     result = PCAResult.load(folder / "superlink/out/result.npz")

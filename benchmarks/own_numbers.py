@@ -44,7 +44,7 @@ def row(deviations: Array, n: int, seed: int) -> list[object]:
         shards, U = problem(deviations, n, seed=1000 * seed + draw)
         result = simulate('exact_per_pca(local_components="auto")', shards, n_components=2, center=False)
         assert isinstance(result, PersonalResult)
-        chosen = [len(result.own_components(i)) for i in range(len(TRUE))]
+        chosen = [len(result.local_components_of(i)) for i in range(len(TRUE))]
         right += int(np.sum(np.equal(chosen, TRUE)))
         sines.append(sin_theta(result.components_.T, U))
         rounds.append(len(result.history))

@@ -423,7 +423,7 @@ def standardizing(
 
     Parameters
     ----------
-    missing : {"error", "own_mean", "mean"}, default="error"
+    missing : {"error", "local_mean", "mean"}, default="error"
         What to do with missing values: see `PCAConfig`.
     columns : sequence of str, str or None, default=None
         Names of the columns to use, in the order of the result.

@@ -182,8 +182,8 @@ def stage_of(name: str) -> type[Stage[Any]]:
         ) from None
 
 
-def own_results(stage: str, memory: Arrays, data: Any) -> Arrays:
+def local_results(stage: str, memory: Arrays, data: Any) -> Arrays:
     """What a client's memory after this stage amounts to as its own result; mostly nothing."""
     if isinstance(data, LocalData) and not data.n:
         return {}
-    return registry.STAGES[stage].own_results(memory, data)
+    return registry.STAGES[stage].local_results(memory, data)

@@ -253,7 +253,7 @@ def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
 
 def has_local_results(algorithm: Algorithm[Any]) -> bool:
     """Return whether each client gets a result of its own from a run of this algorithm."""
-    return closing(algorithm).own_results is not Stage.own_results
+    return closing(algorithm).local_results is not Stage.local_results
 
 
 def entry(algorithm: type[Any]) -> Entry:

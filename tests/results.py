@@ -52,4 +52,4 @@ def assert_same_steps(a, b):
 
 def own_counts(result):
     """How many components each client has of its own."""
-    return [len(result.own_components(i)) for i in sorted(result.local)]
+    return [len(result.local_components_of(i)) for i in sorted(result.local)]

@@ -180,12 +180,12 @@ def test_new_rows_of_a_site_are_filled_with_the_means_of_that_site(tmp_path):
     for table in tables:
         table["b"] = np.arange(len(table)) % 7.0
     with in_a_run():
-        grid = grid_of(tables, covariates="age,sex", missing="own_mean", answers="fixed", output_dir=tmp_path)
+        grid = grid_of(tables, covariates="age,sex", missing="local_mean", answers="fixed", output_dir=tmp_path)
         strategy = PCAStrategy(
-            "krylov", n_components=2, adjust="age,sex=F,sex=M,site", missing="own_mean", min_nodes=3, tol=1e-12
+            "krylov", n_components=2, adjust="age,sex=F,sex=M,site", missing="local_mean", min_nodes=3, tol=1e-12
         )
         result = strategy.fit(grid)
-    at_jena = result.at_site(sites.read(tmp_path / "flower_pca-own-1.npz"))
+    at_jena = result.at_site(sites.read(tmp_path / "flower_pca-local-1.npz"))
     jena = tables[1]
     A = np.column_stack([jena.age, jena.sex == "F", jena.sex == "M"])
     X = jena[FEATURES].fillna(jena[FEATURES].mean()).to_numpy()
@@ -210,7 +210,7 @@ def test_the_means_of_all_rows_are_not_known_if_each_site_removes_its_own():
         simulate("krylov", people_with_gaps(13), n_components=2, adjust=("age", "sex", "site"), missing="mean")
     assert str(refusal.value) == (
         "adjust subtracts the means of each site, and no site sends its means, so nobody knows "
-        'the means of all rows. Use missing="own_mean".'
+        'the means of all rows. Use missing="local_mean".'
     )
 
 
@@ -221,7 +221,7 @@ def test_a_node_fills_with_the_means_of_all_if_its_rule_says_so_only(mask):
     for table in tables:
         table.loc[:19, "a"] = np.nan
     for rules, words in (
-        ({"missing": "own_mean"}, "fills missing values with its own means only"),
+        ({"missing": "local_mean"}, "fills missing values with its own means only"),
         ({"missing": "mean", "min_rows": 25}, "fewer than 25 missing values"),
     ):
         strategy = PCAStrategy("krylov", **asked)
@@ -233,7 +233,7 @@ def test_a_node_fills_with_the_means_of_all_if_its_rule_says_so_only(mask):
 @pytest.mark.parametrize("stage", ["adjusted_opening", "adjusted_summed_opening"])
 def test_no_message_gets_the_ages_of_rows_with_gaps_while_own_means_fill_them(stage, answers):
     rows = people_with_gaps(15, words=False)[1]
-    node = Node(0, rows, covariates="age", missing="own_mean", answers=answers)
+    node = Node(0, rows, covariates="age", missing="local_mean", answers=answers)
     asked = {"covariates": np.array(1), "gaps": np.array(True), "common_fill": np.array(True)}
     asked |= {"peaks": np.array(False), "width": np.array(2), "seed": np.array(0)}
     if "summed" in stage:

@@ -164,9 +164,9 @@ def test_missing_values_become_the_mean_of_all_nodes(app_run, tmp_path):
     assert is_pca_of(result, shards)
     del nodes[1]["missing"]
     shards[1][0, 2] = shards[1][1:, 2].mean()
-    result, _ = app_run(nodes, missing="own_mean")
+    result, _ = app_run(nodes, missing="local_mean")
     assert is_pca_of(result, shards)
-    assert (result.config["missing"], result.answers) == ("own_mean", "fixed")
+    assert (result.config["missing"], result.answers) == ("local_mean", "fixed")
     result, lines = app_run(nodes, missing="mean")
     assert is_pca_of(result, [shards[0], shards[2]])
     assert any("This node fills missing values with its own means only" in line for line in lines)
@@ -412,7 +412,7 @@ def test_two_runs_at_once_keep_both_results(app_run, tmp_path, monkeypatch):
         ({"masked_only": True}, "The node-config has masked_only, which is no rule. Did you mean masked-only?"),
         ({"trusted-key": "/k"}, "The node-config has trusted-key, which is no rule. Did you mean trusted-keys?"),
         ({"masked-only": "true"}, "Got 'true'. Choose one of these, without quotation marks."),
-        ({"share-own": "false"}, "share_own must be one of True, False. Got 'false'."),
+        ({"share-local": "false"}, "share_local must be one of True, False. Got 'false'."),
         ({"data": "/none.csv"}, "No file or folder named"),
         ({"data": "cvs(path='x')"}, "Did you mean 'csv'?"),
     ],

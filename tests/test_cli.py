@@ -295,7 +295,7 @@ def test_transform_writes_the_scores(kind, saved_result, data, tmp_path, capsys)
     np.testing.assert_allclose(np.abs(scores), np.abs(wanted), atol=1e-6)
     assert (code, "150 x 3 scores" in said) == (0, True)
     _, said, _ = flower_pca(capsys, "transform", saved_result, data, "-o", path, "--json")
-    assert json.loads(said) == {"rows": 150, "components": 3, "own_components": 0, "out": str(path)}
+    assert json.loads(said) == {"rows": 150, "components": 3, "local_components": 0, "out": str(path)}
 
 
 @pytest.mark.slow

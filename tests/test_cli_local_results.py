@@ -41,7 +41,7 @@ def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algori
     assert code in (0, 1)
     reference = simulate(algorithm, parts, n_components=2)
     for i in range(3):
-        place = folders.own_file(out, i)
+        place = folders.local_file(out, i)
         assert place.name in said
         with np.load(place) as file:
             header = json.loads(file["header.json"].tobytes())
@@ -75,7 +75,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
     code, said, _ = flower_pca(capsys, *transform)
     assert code == 0
     assert "along the 2 components that all clients share; --local FILE adds those of a client, --fit-local" in said
-    own = out / "flower_pca-own-1.npz"
+    own = out / "flower_pca-local-1.npz"
     code, said, _ = flower_pca(capsys, *transform, "--local", own)
     assert f"along the 2 components that all clients share, and the own ones of b in {own}" in said
     with (tmp_path / "scores.csv").open() as file:
@@ -88,7 +88,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
         anew = np.array([[float(cell) for cell in row[-3:]] for row in list(csv.reader(file))[1:]])
     np.testing.assert_allclose(anew, scores, atol=1e-4)
     said = flower_pca(capsys, *transform, "--local", own, "--json")[1]
-    assert json.loads(said)["own_components"] == 1
+    assert json.loads(said)["local_components"] == 1
 
 
 @pytest.mark.filterwarnings("ignore:theta is:UserWarning")
@@ -100,7 +100,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     words = ["--algorithm", "exact_per_pca(local_components=1)", "--save-local", "--out", out]
     assert flower_pca(capsys, "run", data, *words)[0] == 0
     other = simulate("krylov", parts, n_components=2).save(tmp_path / "other.npz")
-    own = out / "flower_pca-own-1.npz"
+    own = out / "flower_pca-local-1.npz"
     for result, file, message in [
         (other, own, "--local is for results of personalized runs, but this is a PCAResult. Leave --local out."),
         (
@@ -193,7 +193,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
         path = str(files.write(tmp_path / "own.npz", "own result", header, arrays))
         with pytest.raises(DataError, match=re.escape(message)):
-            output.own_components(path, result)
+            output.local_components_of(path, result)
     header["algorithm"] = "exact_per_pca"
     mine, scaled = (
         result.local[1]["components"],
@@ -202,9 +202,9 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     for others in (scaled.local[1]["components"], 9.0 * mine, np.nan * mine, mine.astype(str)):
         path = str(files.write(tmp_path / "own.npz", "own result", header, {"components": others}))
         with pytest.raises(DataError, match=r"not at right angles to the shared|have other columns than the result"):
-            output.own_components(path, result)
+            output.local_components_of(path, result)
     path = str(files.write(tmp_path / "own.npz", "own result", header, result.local[1]))
-    found, site = output.own_components(path, result)
+    found, site = output.local_components_of(path, result)
     np.testing.assert_array_equal(found, result.local[1]["components"])
     assert site == "b"
 
@@ -216,7 +216,7 @@ def test_files_of_an_earlier_run_in_the_folder_are_named(tmp_path, capsys):
     assert "of an earlier run" not in flower_pca(capsys, *words)[2]
     assert "of an earlier run" not in flower_pca(capsys, *words)[2]
     err = flower_pca(capsys, *words, "--without", "b,c", "--clients", 1)[2]
-    assert f"an earlier run wrote them: flower_pca-own-1.npz, flower_pca-own-2.npz in {out}" in err
+    assert f"an earlier run wrote them: flower_pca-local-1.npz, flower_pca-local-2.npz in {out}" in err
 
 
 @pytest.fixture(params=["adjust", "harmonize"])
@@ -230,7 +230,7 @@ def folder_by_site(request, tmp_path, capsys, unillustrated):
     more = {"adjust": ["--adjust", "age,sex,site"], "harmonize": ["--harmonize", "combat", "--keep", "age,sex"]}
     code, said, _ = flower_pca(capsys, "run", folder, *more[request.param], "--save-local", "--out", tmp_path / "out")
     assert code == 0
-    assert "flower_pca-own-1.npz" in said
+    assert "flower_pca-local-1.npz" in said
     settings = {"adjust": ("age", "sex", "site")}
     if request.param == "harmonize":
         settings = {"harmonize": "combat", "keep": ("age", "sex")}
@@ -239,7 +239,7 @@ def folder_by_site(request, tmp_path, capsys, unillustrated):
 
 def test_rows_of_a_site_are_scored_by_what_the_run_has_written_of_it(folder_by_site, capsys):
     place, reference, tables = folder_by_site
-    result, own, scores = place / "out" / "result.npz", place / "out" / "flower_pca-own-1.npz", place / "scores.npy"
+    result, own, scores = place / "out" / "result.npz", place / "out" / "flower_pca-local-1.npz", place / "scores.npy"
     given = [result, place / "sites" / "b.csv", "--local", own]
     assert flower_pca(capsys, "transform", *given, "-o", scores)[0] == 0
     at_b = reference.at_site("b")
@@ -278,8 +278,8 @@ def test_what_is_known_of_a_site_is_asked_for_and_is_of_the_site_of_the_rows(fol
     whole = simulate("krylov", [np.eye(4)[:, :3]] * 3, n_components=1, adjust="site").save(place / "other.npz")
     for words, message in [
         ([out / "result.npz", files / "b.csv"], "Add --local FILE, which run --save-local or the site's node has"),
-        ([out / "result.npz", files, "--local", out / "flower_pca-own-1.npz"], "has rows of 3 sites"),
-        ([out / "result.npz", files / "b.csv", "--local", out / "flower_pca-own-0.npz"], "belongs to the site a"),
+        ([out / "result.npz", files, "--local", out / "flower_pca-local-1.npz"], "has rows of 3 sites"),
+        ([out / "result.npz", files / "b.csv", "--local", out / "flower_pca-local-0.npz"], "belongs to the site a"),
         ([out / "result.npz", files / "b.csv", "--local", "none.npz"], "No file named 'none.npz'"),
         ([out / "result.npz", files / "b.csv", "--local", whole], "not an own result"),
     ]:

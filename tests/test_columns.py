@@ -68,7 +68,7 @@ def test_masks_change_nothing_but_the_last_digits(algorithm, scale):
     assert_columns_pca_of(result, X, scale=scale, tol=2e-5 if algorithm == "ssi" else 1e-8)
 
 
-@every("missing", ["own_mean", "mean"])
+@every("missing", ["local_mean", "mean"])
 @every("scale", [None, "std"])
 def test_a_gap_takes_the_mean_of_its_column_which_its_client_has_whole(missing, scale):
     holes = X.copy()

@@ -51,7 +51,7 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(written_ta
     parts = []
     for i, site in enumerate(frames()):
         target, data = tmp_path / f"{site}.npy", f"csv(path='{written_tables / site}.csv', ids='patient')"
-        code, said, _ = flower_pca(capsys, "transform", out / f"flower_pca-own-{i}.npz", data, "-o", target)
+        code, said, _ = flower_pca(capsys, "transform", out / f"flower_pca-local-{i}.npz", data, "-o", target)
         assert code == 0
         assert f"Wrote 90 x {K} scores" in said
         order = [list(frames()[site].index).index(person) for person in PEOPLE]

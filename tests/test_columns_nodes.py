@@ -43,7 +43,7 @@ def test_nodes_give_the_bits_of_a_simulation(algorithm, mask):
 
 @pytest.mark.slow
 def test_nodes_that_answer_from_fixed_statistics_keep_them_apart(tmp_path):
-    rules = {"answers": "fixed", "memory_dir": tmp_path, "missing": "own_mean"}
+    rules = {"answers": "fixed", "memory_dir": tmp_path, "missing": "local_mean"}
     for _ in range(2):
         result = fitted_by_columns(PARTS, rules=rules)
         np.testing.assert_allclose(result.scores_, reference(X)[0][:, :K], atol=1e-7)
@@ -113,7 +113,7 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
     )
     pooled = simulate("krylov", tables, n_components=K, partitioned_by="columns", scale="std", mask=True)
     for i, table in enumerate(tables.values()):
-        header, arrays = files.read(tmp_path / f"flower_pca-own-{i}.npz", "own result")
+        header, arrays = files.read(tmp_path / f"flower_pca-local-{i}.npz", "own result")
         assert header["columns"] == sorted(table.columns)
         assert header["rows"] == list(table.index)
         np.testing.assert_array_equal(arrays["components"], pooled.local[i]["components"])

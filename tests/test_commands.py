@@ -211,7 +211,7 @@ def test_our_own_commands_do_what_the_page_says(tmp_path, monkeypatch, capsys):
         (out,) = options_after(words, "--out") or [None]
         if words[0] == "run" and out is not None:
             wrote = {path.name for path in Path(out).iterdir()}
-            own = {f"flower_pca-own-{i}.npz" for i in range(3)} if "--save-local" in words else set()
+            own = {f"flower_pca-local-{i}.npz" for i in range(3)} if "--save-local" in words else set()
             assert wrote == {"result.npz", "loadings.csv", "history.csv", "report.html", *own}
         if words[0] == "compare":
             wrote = {path.name for path in Path(out).iterdir()}

@@ -154,7 +154,7 @@ def test_what_a_run_asks_for_beside_is_answered_by_the_rule_of_the_table_only(op
 
 
 def test_without_its_rule_about_missing_values_a_node_answers_of_variants_without_a_call_rate(tmp_path):
-    asked = {"variants": "variants(maf=0, call=0)", "missing": "own_mean", "min_nodes": 3}
+    asked = {"variants": "variants(maf=0, call=0)", "missing": "local_mean", "min_nodes": 3}
     with in_a_run():
         result = strategies.Krylov(n_components=2, **asked).fit(grid_of_files(tmp_path, tables_of_alleles()))
     assert result.n_samples_ == 240
@@ -171,7 +171,7 @@ def test_neither_a_result_nor_the_folder_of_a_node_without_a_copy_has_anything_a
     for rows in sites:
         rows[::5, 2] = np.nan
     rules = {"allow": ",".join(everything())}
-    settings = {"n_components": 2, "missing": "own_mean"}
+    settings = {"n_components": 2, "missing": "local_mean"}
     if algorithm in ("dcf_pca", "consensus_rpca", "triple_pca"):
         settings["max_rounds"] = 3
     with in_a_run():

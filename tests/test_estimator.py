@@ -242,7 +242,7 @@ def test_a_search_by_score_finds_the_number_of_components():
 def test_missing_values_may_have_the_means_of_their_own_client():
     holes = [np.where(np.random.default_rng(5).random(part.shape) < 0.1, np.nan, part) for part in SHARDS]
     filled = [np.where(np.isnan(part), np.nanmean(part, axis=0), part) for part in holes]
-    ours = FederatedPCA(3, missing="own_mean").fit(holes)
+    ours = FederatedPCA(3, missing="local_mean").fit(holes)
     np.testing.assert_allclose(ours.explained_variance_, PCA(3).fit(np.vstack(filled)).explained_variance_, rtol=1e-9)
     assert np.isfinite(ours.score(holes))
 

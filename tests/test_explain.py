@@ -66,7 +66,7 @@ def expected_shares(result, tables):
         {"scale": "std", "mask": True},
         {"center": False},
         {"missing": "mean"},
-        {"missing": "own_mean", "answers": "fixed"},
+        {"missing": "local_mean", "answers": "fixed"},
         {"missing": "mean", "answers": "fixed"},
     ],
     ids=str,
@@ -80,7 +80,7 @@ def test_shares_are_those_of_least_squares_of_the_pooled_scores(algorithm, setti
         for table in tables:
             table[FEATURES] = table[FEATURES].mask(rng.random((len(table), 6)) < 0.1)
     result = simulate(algorithm, tables, n_components=3, explain=("age", "sex", "site"), **settings)
-    if settings.get("missing") == "own_mean":
+    if settings.get("missing") == "local_mean":
         tables = [table.fillna(table[FEATURES].mean()) for table in tables]
     shares, of_site = expected_shares(result, tables)
     assert list(result.explained_by_) == list(shares)
@@ -220,7 +220,7 @@ def test_a_covariate_with_missing_values_is_refused_by_its_name():
     tables = people_of_sites()
     tables[1].loc[3, "age"] = np.nan
     with pytest.raises(DataError, match="The covariate age of client 1 has missing values"):
-        simulate("krylov", tables, n_components=2, explain="age,sex", missing="own_mean")
+        simulate("krylov", tables, n_components=2, explain="age,sex", missing="local_mean")
 
 
 def test_a_node_lets_runs_use_the_covariates_that_its_rule_names():

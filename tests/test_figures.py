@@ -68,7 +68,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], float]] = {
     "float16": ({"wire": "float16", "tol": 1e-3}, 2e-3),
     "as few bits as go with tol": ({"wire": "auto", "tol": 1e-3}, 2e-3),
     "gaps by all clients": ({"missing": "mean"}, 1e-8),
-    "gaps by each client": ({"missing": "own_mean"}, 1e-8),
+    "gaps by each client": ({"missing": "local_mean"}, 1e-8),
     "gaps and deviations": ({"missing": "mean", "scale": "std"}, 1e-8),
     "deviations": ({"scale": "std"}, 1e-8),
     "largest values": ({"scale": "max_abs"}, 1e-8),

@@ -23,9 +23,9 @@ def shelf(tmp_path):
         "faps", {**Z, "inner_steps": np.array(2), "inner_tol": np.array(0.0)}, algorithm="faps"
     )
     own = tmp_path / "out"
-    (own / "flower_pca-own-0").mkdir(parents=True)
-    (own / "flower_pca-own-0" / "step-0.npz").write_bytes(b"rows")
-    (own / "flower_pca-own-0.npz").write_bytes(b"components")
+    (own / "flower_pca-local-0").mkdir(parents=True)
+    (own / "flower_pca-local-0" / "step-0.npz").write_bytes(b"rows")
+    (own / "flower_pca-local-0.npz").write_bytes(b"components")
     return tmp_path, f"memory-dir='{tmp_path}' output-dir='{own}' partition-id=0"
 
 
@@ -49,7 +49,7 @@ def test_it_names_first_what_it_erases(shelf, capsys):
     assert forget(config) == 0
     out = capsys.readouterr().out
     assert there(folder) == before
-    for name in ("-run-", "-fixed-0.npz", "-rows-0.npz", "-own-0.npz", "own-0: "):
+    for name in ("-run-", "-fixed-0.npz", "-rows-0.npz", "-local-0.npz", "local-0: "):
         assert name in out
     assert "ledger-0.npz" not in out
     assert "cannot be taken back" in out
@@ -65,7 +65,7 @@ def test_then_it_is_gone_but_for_the_ledger(shelf, capsys):
     assert forget(config, "--yes", "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["erased"]
-    assert {one["kind"] for one in said["files"]} == {"runs", "statistics", "own", "rows"}
+    assert {one["kind"] for one in said["files"]} == {"runs", "statistics", "local", "rows"}
     assert [name for name in there(folder) if "record" not in name] == [book.name, "flower_pca-marks.npz"]
     with ledger.open_ledger(book) as found:
         assert (found.columns, found.versions, found.runs) == (told, 1, {})

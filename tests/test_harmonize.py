@@ -131,11 +131,11 @@ def test_nodes_are_harmonized_alike_and_keep_what_they_find(mask, answers, tmp_p
         )
         result = strategy.fit(grid_of(tables, **rules))
     assert_of_harmonized(result, rows)
-    own = sites.read(tmp_path / "flower_pca-own-1.npz")
+    own = sites.read(tmp_path / "flower_pca-local-1.npz")
     scores = result.at_site(own).transform(tables[1])
     expected = (rows - rows.mean(axis=0))[len(tables[0]) :][: len(tables[1])] @ result.components_.T
     np.testing.assert_allclose(scores, expected, atol=1e-8)
-    again = result.at_site(sites.read(tmp_path / "flower_pca-own-1.npz"))
+    again = result.at_site(sites.read(tmp_path / "flower_pca-local-1.npz"))
     np.testing.assert_array_equal(again.transform(tables[1]), scores)
 
 
@@ -429,7 +429,7 @@ def test_the_command_line_checks_and_harmonizes_a_folder(tmp_path, capsys):
         ({"partitioned_by": "columns"}, "harmonize with partitioned_by"),
         ({"categorical": "sex"}, "categorical with harmonize"),
         ({"adjust": "site"}, "adjust with harmonize"),
-        ({"missing": "own_mean"}, "missing with harmonize"),
+        ({"missing": "local_mean"}, "missing with harmonize"),
         ({"fraction": 0.5}, "fraction with harmonize"),
         ({"monitor": True}, "monitor with harmonize"),
         ({"scale": "max_abs"}, "scale with harmonize"),

@@ -338,7 +338,7 @@ def test_a_node_with_min_change_or_a_budget_keeps_a_copy_of_its_rows_in_clear_te
     )
 
 
-@pytest.mark.parametrize(("missing", "columns_of_gaps"), [("own_mean", 0), ("mean", 1)])
+@pytest.mark.parametrize(("missing", "columns_of_gaps"), [("local_mean", 0), ("mean", 1)])
 def test_a_node_keeps_statistics_and_the_largest_values_and_nothing_else_of_its_rows(
     missing, columns_of_gaps, tmp_path
 ):

@@ -33,7 +33,7 @@ class Keeping(RayleighRitz):
         return up, {**memory, "Z": arrays["Z"]}
 
     @staticmethod
-    def own_results(memory, data):
+    def local_results(memory, data):
         return {"scores": data.scores(memory["Z"])}
 
 
@@ -188,7 +188,7 @@ def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tm
         result = PCAStrategy("keeper", n_components=2).fit(grid)
         assert result.local == {}
         files = sorted((tmp_path / "new").glob("*.npz"))
-        assert [file.name for file in files] == [f"flower_pca-own-{i}.npz" for i in range(3)]
+        assert [file.name for file in files] == [f"flower_pca-local-{i}.npz" for i in range(3)]
         own = {}
         for i, file in enumerate(files):
             with np.load(file) as arrays:
@@ -220,16 +220,16 @@ def test_a_run_leaves_the_own_results_of_another_algorithm_alone(tmp_path):
             return {key: file[key] for key in file.files}
 
     run("exact_per_pca(local_components=1)", seed=0)
-    first = kept("flower_pca-own-1.npz")
-    assert sorted(path.name for path in tmp_path.glob("*.npz")) == [f"flower_pca-own-{i}.npz" for i in range(3)]
+    first = kept("flower_pca-local-1.npz")
+    assert sorted(path.name for path in tmp_path.glob("*.npz")) == [f"flower_pca-local-{i}.npz" for i in range(3)]
     run("consensus_rpca(max_rounds=3)", seed=0)
-    again = kept("flower_pca-own-1.npz")
+    again = kept("flower_pca-local-1.npz")
     assert first.keys() == again.keys()
     assert all(np.array_equal(a, again[name]) for name, a in first.items())
-    assert {"L", "S", "V"} <= kept("flower_pca-own-1-consensus_rpca.npz").keys()
+    assert {"L", "S", "V"} <= kept("flower_pca-local-1-consensus_rpca.npz").keys()
     run("exact_per_pca(local_components=1, max_rounds=2)", seed=1)  # its own result is replaced
     assert len(list(tmp_path.glob("*.npz"))) == 6
-    (tmp_path / "flower_pca-own-1.npz").write_bytes(b"of something else")
+    (tmp_path / "flower_pca-local-1.npz").write_bytes(b"of something else")
     run("exact_per_pca(local_components=1, max_rounds=2)", seed=1)
-    assert (tmp_path / "flower_pca-own-1.npz").read_bytes() == b"of something else"
-    assert (tmp_path / "flower_pca-own-1-exact_per_pca.npz").exists()
+    assert (tmp_path / "flower_pca-local-1.npz").read_bytes() == b"of something else"
+    assert (tmp_path / "flower_pca-local-1-exact_per_pca.npz").exists()

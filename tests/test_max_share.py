@@ -145,7 +145,7 @@ def test_gaps_are_weighed_with_their_rows():
     shards = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
     for i, X in enumerate(shards):
         X[i::9, 2] = np.nan
-    result, model = result_and_known(shards, max_share=0.2, missing="own_mean")
+    result, model = result_and_known(shards, max_share=0.2, missing="local_mean")
     weights = np.array([model.counted.weights[i] for i in range(6)])
     filled = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
     mean, C, squares = weighted_moments(filled, weights, False)

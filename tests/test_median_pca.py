@@ -156,7 +156,7 @@ def test_a_client_that_claims_ten_million_rows_does_not_move_the_centre():
     assert result.total_variance_ < 2.0 * SIZES @ SIZES
 
 
-@pytest.mark.parametrize("missing", ["mean", "own_mean"])
+@pytest.mark.parametrize("missing", ["mean", "local_mean"])
 def test_gaps_are_left_out_of_the_medians(missing):
     rng = np.random.default_rng(5)
     shards = [drawn_by(rng) + 2.0 for _ in range(5)]

@@ -187,7 +187,7 @@ def test_nodes_of_flower_are_told_by_the_message():
         assert result.fill_.tobytes() == wanted.fill_.tobytes()
         plain = PCAStrategy("krylov", **settings).fit(FakeGrid(app, 3))  # goes on with those that have no gap
         assert plain.n_samples_ == len(shards[2])
-        assert all(REMEDY.replace('"mean"', '"own_mean"') in reason for reason in plain.history[0].failures.values())
+        assert all(REMEDY.replace('"mean"', '"local_mean"') in reason for reason in plain.history[0].failures.values())
 
 
 @every(
@@ -196,7 +196,7 @@ def test_nodes_of_flower_are_told_by_the_message():
         ({}, f"^The data of client 0 has .* missing .*. The first .*{REMEDY}$"),
         ({"missing": "mean", "bad": np.inf}, "^The data of client 1 has 1 infinite value.*"
          "Impute or drop them before the run.$"),
-        ({"missing": "median"}, "^missing must be one of 'error', 'own_mean', 'mean'. Got 'median'."),
+        ({"missing": "median"}, "^missing must be one of 'error', 'local_mean', 'mean'. Got 'median'."),
         ({"missing": "mean", "empty": 4}, "^No client has a value in column 4. Drop it.$"),
     ],
 )  # fmt: skip
@@ -260,14 +260,14 @@ def test_a_column_that_one_client_has_not_is_scaled_by_those_that_have_it(algori
     shards[1][:, 4] = np.nan
     shards[2][::5, 0] = np.nan
     filled, mean, scale = known_of_each([X + 0.0 for X in shards])
-    result = simulate(algorithm, shards, n_components=2, missing="own_mean", scale="std", mask=mask)
+    result = simulate(algorithm, shards, n_components=2, missing="local_mean", scale="std", mask=mask)
     np.testing.assert_allclose(result.mean_, mean, rtol=1e-9)
     np.testing.assert_allclose(result.scale_, scale, rtol=1e-9)
     written = [(F - mean) / scale for F in filled]
     reference = simulate(algorithm, written, n_components=2, center=False)
     assert result.angle_to(reference.components_) < 1e-6
     if isinstance(result, PersonalResult) and not mask:
-        own, expected = (r.own_components(1) for r in (result, reference))
+        own, expected = (r.local_components_of(1) for r in (result, reference))
         np.testing.assert_allclose(own.T @ own, expected.T @ expected, atol=1e-6)
     if not mask:
         assert "Column 4 has no value at client 1." in " ".join(result.hints)

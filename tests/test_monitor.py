@@ -165,13 +165,13 @@ def assert_within_a_bin(limits, quantiles):
         assert quantile / BIN <= limit <= quantile * BIN
 
 
-@pytest.mark.parametrize("missing", ["error", "mean", "own_mean"])
+@pytest.mark.parametrize("missing", ["error", "mean", "local_mean"])
 def test_limits_of_components_that_are_no_eigenvectors_are_quantiles_of_the_rows_that_made_them(missing):
     shards = SHARDS if missing == "error" else [tenth_missing(X, i) for i, X in enumerate(SHARDS)]
     cut = {"n_components": 3, "missing": missing, "monitor": True, "max_rounds": 1}
     result = simulate("ssi(oversample=0)", shards, **cut)
     assert result.histograms_of == "rows"
-    if missing == "own_mean":
+    if missing == "local_mean":
         shards = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
     limits = Monitor(result).limits(0.95)
     assert_within_a_bin(limits, pooled_quantiles(result, shards, 0.95, result.frame))

@@ -55,7 +55,7 @@ def test_a_row_without_itself_is_scored_as_by_a_fit_to_all_other_rows(n, d, give
     X = rows_with_structure(n, d)
     result = simulate("krylov", np.array_split(X, 2), n_components=3, monitor=True, **given)
     assert result.histograms_of == "left out"
-    scored = Monitor(result).score(X, own=True)
+    scored = Monitor(result).score(X, in_run=True)
     expected = refitted(X, 3, center=given.get("center", True), scale="scale" in given)
     for found, by_hand, tolerance in zip((scored.t2, scored.spe), expected, close, strict=True):
         assert np.median(np.abs(found / by_hand - 1.0)) < tolerance
@@ -112,7 +112,7 @@ def test_an_adjusted_row_without_itself_is_scored_as_by_a_regression_and_a_fit_o
     design = np.column_stack([A, site if by_site else np.ones(n)])
     expected = refitted_beside(X, design, 3, scale="scale" in given)
     of_sites = [result.at_site(i) if by_site else result for i in range(2)]
-    scored = [Monitor(of).score(table, own=True) for of, table in zip(of_sites, tables, strict=True)]
+    scored = [Monitor(of).score(table, in_run=True) for of, table in zip(of_sites, tables, strict=True)]
     t2, spe = np.concatenate([own.t2 for own in scored]), np.concatenate([own.spe for own in scored])
     for found, by_hand, tolerance in zip((t2, spe), expected, close, strict=True):
         off = np.abs(found / by_hand - 1.0)
@@ -147,7 +147,7 @@ def test_a_row_that_its_covariates_fit_alone_is_counted_nowhere():
     tables[0] = tables[0].assign(alone=(np.arange(30) == 4).astype(float))
     result = simulate("krylov", tables, n_components=2, monitor=True, adjust="age,alone")
     assert list(result.histograms_.sum(axis=1)) == [59.0, 59.0]
-    scored = Monitor(result).score(tables[0], own=True)
+    scored = Monitor(result).score(tables[0], in_run=True)
     assert list(np.flatnonzero(np.isnan(scored.t2))) == list(np.flatnonzero(np.isnan(scored.spe))) == [4]
 
 
@@ -300,15 +300,15 @@ def test_rows_of_a_run_that_lie_furthest_out_are_scored_without_themselves():
     assert (first.site, first.row) == (0, 5)
     assert first.why.startswith("column 7")
     monitor = Monitor(result)
-    own = monitor.score(np.array_split(X, 2)[0], own=True)
+    own = monitor.score(np.array_split(X, 2)[0], in_run=True)
     assert first.spe == pytest.approx(own.spe[5] / monitor.limits().spe)
     assert own.spe[5] > 1.05 * monitor.score(X[:45]).spe[5]
 
 
 def test_own_rows_of_components_that_are_no_eigenvectors_are_refused():
     result = simulate("sparse_pca", [rows_with_structure(60, 12)], n_components=2)
-    with pytest.raises(ConfigError, match="Leave out own=True"):
-        Monitor(result).score(rows_with_structure(60, 12), own=True)
+    with pytest.raises(ConfigError, match="Leave out in_run=True"):
+        Monitor(result).score(rows_with_structure(60, 12), in_run=True)
 
 
 # Scores of new rows.

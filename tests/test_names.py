@@ -118,7 +118,7 @@ def test_every_kind_of_rows_can_be_arranged(tmp_path, kind, columns):
         )
 
 
-@every("missing", ["mean", "own_mean"])
+@every("missing", ["mean", "local_mean"])
 @every("answers", ["rows", "fixed"])
 def test_gaps_stay_in_their_columns(missing, answers):
     rows = X.copy()

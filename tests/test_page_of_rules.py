@@ -94,7 +94,7 @@ def test_own_components_are_told_by_who_agrees_only():
     words = Kind.COMPONENTS.tells
     init = "per_pca"
     assert words not in telling(Rules()).served[init]
-    assert any("share_own" in line for line in telling(Rules(share_own=True)).seen)
+    assert any("share_local" in line for line in telling(Rules(share_local=True)).seen)
 
 
 CASES = [

@@ -77,7 +77,7 @@ def with_names(shards: list[Array], name: str) -> list[Any]:
 
 
 def gaps_filled(shards: list[Array], missing: str) -> list[Array]:
-    if missing == "own_mean":
+    if missing == "local_mean":
         return [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
     mean = np.nanmean(np.vstack(shards), axis=0)
     return [np.where(np.isnan(X), mean, X) for X in shards]
@@ -105,7 +105,7 @@ OPTIONS = {
     "auto bits": Option("", {"wire": "auto"}, 3e-2, same=1e-9),  # float64, where rounding builds up
     "channel": Option("channel", {"channel": "air(noise_std=1e-7)"}, 1e-4),
     "columns apart": Option("partitioned_by", {"partitioned_by": "columns"}),
-    "own_mean": Option("missing", {"missing": "own_mean"}, shards=GAPPY),
+    "local_mean": Option("missing", {"missing": "local_mean"}, shards=GAPPY),
     "mean": Option("missing", {"missing": "mean"}, shards=GAPPY),
     "std": Option("scale", {"scale": "std"}),
     "max_abs": Option("scale", {"scale": "max_abs"}),
@@ -258,13 +258,13 @@ def prepared_by_hand(stage: Any, shards: list[Array], asked: dict[str, Any]) -> 
     """The rows of all clients, gaps filled, centered and scaled by hand."""
     there, missing = shards, asked.get("missing", "error")
     if stage.by_medians:
-        if missing == "own_mean":
+        if missing == "local_mean":
             there = gaps_filled(shards, missing)
         centre, sizes = medians(there, asked)
         return (np.vstack([np.where(np.isnan(X), centre, X) for X in there]) - centre) / sizes
     if missing != "error":
         shards = gaps_filled(shards, missing)
-        there = shards if missing == "own_mean" else there
+        there = shards if missing == "local_mean" else there
     X, seen = np.vstack(shards), np.vstack(there)
     scale, centre = asked.get("scale"), stage.centers or bool({"scale", "categorical"} & set(asked))
     mean = np.nanmean(seen, axis=0)

@@ -83,7 +83,7 @@ def test_every_start_leads_to_the_optimum(init: str, weights: str, seed: int) ->
     assert sine(result.components_, U.T) <= 1e-6
     assert objective(S, result.components_.T, 3, sizes if weights == "samples" else None) >= best * (1.0 - 1e-13)
     for i, C in enumerate(S):
-        assert sine(result.own_components(i), methods.own(C, result.components_.T, 3).T) <= 1e-8
+        assert sine(result.local_components_of(i), methods.own(C, result.components_.T, 3).T) <= 1e-8
 
 
 @pytest.mark.parametrize(("retraction", "seed"), [("polar", 0), ("qr", 1)])
@@ -192,7 +192,7 @@ def test_theta_of_the_true_rank_is_that_of_the_axes() -> None:
     assert abs(result.theta_ - 0.9) <= 1e-3
     assert abs(result.theta_estimate_ - 0.9) <= 1e-3
     assert abs(split.theta - 0.9) <= 1e-12
-    assert problems.error(split, result.components_.T, [result.own_components(i).T for i in range(20)])[0] <= 1e-12
+    assert problems.error(split, result.components_.T, [result.local_components_of(i).T for i in range(20)])[0] <= 1e-12
 
 
 def test_shared_and_own_that_cannot_be_told_apart_are_warned_of() -> None:
@@ -243,12 +243,12 @@ def test_clients_with_fewer_rows_than_components(seed: int) -> None:
     split = SMALL.draw([300, 200, 3, 2, 1, *[150] * 7], seed)[0]
     result = run_personal("exact_per_pca(local_components=3, weights='samples')", split.shards, 2)
     assert result.status.ok
-    ranks = [len(result.own_components(i)) for i in range(12)]
+    ranks = [len(result.local_components_of(i)) for i in range(12)]
     assert ranks == [3, 3, 3, 2, 1, *[3] * 7]
     S = methods.covariances(split.shards)
     for i in (2, 3, 4):  # with as many components as rows, nothing of them is lost
         rank = min(3, len(split.shards[i]))
-        assert sine(result.own_components(i), methods.own(S[i], result.components_.T, rank).T) <= 1e-8
+        assert sine(result.local_components_of(i), methods.own(S[i], result.components_.T, rank).T) <= 1e-8
         assert result.reconstruction_error(split.shards[i], client=i) <= 1e-20 * np.trace(S[i]) + 1e-24
     assert run_personal("per_pca(local_components=3, max_rounds=30)", split.shards, 2).error_ > 0.0
 
@@ -289,7 +289,7 @@ def test_no_own_components_is_one_pca_of_the_mean_covariance() -> None:
     top = methods.top(np.mean(methods.covariances(split.shards), axis=0), 2)
     result = run_personal("exact_per_pca(local_components=0, tol=1e-10)", split.shards, 2)
     assert sine(result.components_, top.T) <= 1e-8
-    assert result.own_components(0).shape == (0, 12)
+    assert result.local_components_of(0).shape == (0, 12)
 
 
 def test_a_given_start_is_where_the_run_begins() -> None:
@@ -306,7 +306,7 @@ def test_rotations_of_all_rows_rotate_the_result() -> None:
     a = run_personal(ExactPerPCA(local_components=3, given=given, tol=1e-9), split.shards, 2)
     b = run_personal(ExactPerPCA(local_components=3, given=R.T @ given, tol=1e-9), [X @ R for X in split.shards], 2)
     assert sine(a.components_ @ R, b.components_) <= 1e-7
-    assert sine(a.own_components(0) @ R, b.own_components(0)) <= 1e-7
+    assert sine(a.local_components_of(0) @ R, b.local_components_of(0)) <= 1e-7
     assert abs(a.error_ - b.error_) <= 1e-10 * a.error_
 
 
@@ -314,7 +314,7 @@ def test_what_a_result_says_holds_for_the_rows(tmp_path: Any) -> None:
     split = small_setting(16)
     r = run_personal("exact_per_pca(local_components=3)", split.shards, 2, scale="std", center=True)
     X = split.shards[1]
-    F, V = (X - r.mean_) / r.scale_, r.own_components(1)
+    F, V = (X - r.mean_) / r.scale_, r.local_components_of(1)
     parts = r.split(X, client=1)
     np.testing.assert_allclose(parts.shared, F @ r.components_.T @ r.components_ * r.scale_, atol=1e-12)
     np.testing.assert_allclose(parts.own, F @ V.T @ V * r.scale_, atol=1e-12)
@@ -328,7 +328,7 @@ def test_what_a_result_says_holds_for_the_rows(tmp_path: Any) -> None:
     np.testing.assert_allclose(r.transform(X, client=V), scores, atol=0.0)
     rest = []
     for i, Y in enumerate(split.shards):
-        G, W = (Y - r.mean_) / r.scale_, np.vstack([r.components_, r.own_components(i)])
+        G, W = (Y - r.mean_) / r.scale_, np.vstack([r.components_, r.local_components_of(i)])
         rest.append(np.mean(np.sum((G - G @ W.T @ W) ** 2, axis=1)))
     np.testing.assert_allclose(r.error_, np.mean(rest), rtol=1e-10)
     np.testing.assert_allclose(r.reconstruction_error(X, client=1), rest[1], rtol=1e-10)

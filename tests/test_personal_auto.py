@@ -20,7 +20,7 @@ from test_personal_span import shards_of_all_ranks as degenerate
 from benchmarks import own_numbers
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, ProtocolError, registry, simulate
 from flower_pca.algorithms.personal import held_out
-from flower_pca.clients.storage.folders import own_file
+from flower_pca.clients.storage.folders import local_file
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -31,7 +31,7 @@ from flower_pca.strategies import PCAStrategy
 AUTO = "exact_per_pca(local_components='auto')"
 SAID = "Own components: chosen by each client from held-out parts of its rows"
 CHOSEN = f"{SAID}: 0 at 2 clients, 1 at 2 clients, 3 at 2 clients"
-UNTOLD = f"{SAID}; only nodes that set share_own, or a run with masks, say how many"
+UNTOLD = f"{SAID}; only nodes that set share_local, or a run with masks, say how many"
 
 
 def run_chosen(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
@@ -192,7 +192,7 @@ def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
     result = run_chosen(algorithm, degenerate(), seed=3)
     U = result.components_.T
     for i, X in enumerate(degenerate()):
-        own = result.own_components(i)
+        own = result.local_components_of(i)
         s = np.linalg.svd(X - X @ U @ U.T, compute_uv=False)
         assert len(own) <= np.sum(s > 1e-7 * max(np.linalg.norm(X), 1e-300))
 
@@ -222,7 +222,7 @@ def gapped(seed: int) -> list[Array]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("missing", "answers"), [("own_mean", "rows"), ("mean", "fixed")])
+@pytest.mark.parametrize(("missing", "answers"), [("local_mean", "rows"), ("mean", "fixed")])
 def test_gaps_are_filled_in_the_parts_as_well(missing: str, answers: str) -> None:
     assert own_counts(run_chosen(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
 
@@ -286,16 +286,16 @@ def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
 ) -> None:
     reference = run_chosen(algorithm)
     with in_a_run():
-        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=agrees), 6)
+        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_local=agrees), 6)
         result = PCAStrategy(algorithm=algorithm, n_components=2, seed=7, center=False).fit(grid)
     np.testing.assert_array_equal(result.components_, reference.components_)
     assert isinstance(result, PersonalResult)
     assert result.decisions[-1] == (CHOSEN if agrees else UNTOLD)
     assert result.local_components == (3 if agrees else 10)
     for i, r in enumerate(TRUE):
-        with np.load(own_file(tmp_path, i)) as file:
+        with np.load(local_file(tmp_path, i)) as file:
             assert file["components"].shape == (r, D)
-            np.testing.assert_array_equal(file["components"], reference.own_components(i))
+            np.testing.assert_array_equal(file["components"], reference.local_components_of(i))
 
 
 @pytest.mark.slow

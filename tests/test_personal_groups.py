@@ -64,7 +64,7 @@ def test_ten_groups_are_found_after_one_round() -> None:
     for seed in (0, 1):
         _, result = personal(setting, 100, seed, max_rounds=7)  # six of them for the start
         assert len(result.history.of("exact_per_pca")) == 7
-        rho = distances([result.own_components(i) for i in range(100)])
+        rho = distances([result.local_components_of(i) for i in range(100)])
         assert adjusted_rand_score(true, clusters(rho, 10, seed=3)) >= 0.99
         reference = SpectralClustering(10, affinity="precomputed", random_state=3).fit_predict((1 - rho**2) ** 2)
         assert adjusted_rand_score(true, reference) >= 0.99
@@ -104,7 +104,7 @@ def test_the_comparison_is_that_of_plain_numpy(center: bool, scale: str | None) 
     framed = [(X - result.mean_) / (1.0 if result.scale_ is None else result.scale_) for X in split.shards]
     S = methods.covariances(framed)
     expected = {
-        "personalized": methods.joined(result.components_.T, [result.own_components(i).T for i in range(6)]),
+        "personalized": methods.joined(result.components_.T, [result.local_components_of(i).T for i in range(6)]),
         "indivPCA": methods.indiv_pca(S, 4),
         "CPCA": methods.cpca(S, [80] * 6, 4),
         "distPCA": methods.joined(*methods.dist_pca(S, 2, 2, 4)),
@@ -119,7 +119,7 @@ def test_the_comparison_is_that_of_plain_numpy(center: bool, scale: str | None) 
 @pytest.mark.slow
 def test_pictures_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     split, result = personal(Setting(d=12, r1=1, r2=2, clients=5), 30, 6)
-    rho = distances([result.own_components(i) for i in range(5)])
+    rho = distances([result.local_components_of(i) for i in range(5)])
     for settings in ({}, {"labels": [0, 1, 0, 1, 0]}, {"names": list("abcde")}):
         assert client_map(rho, tmp_path / "map.png", **settings).read_bytes()[:4] == PNG
     parts = [result.split(split.shards[i][:1], client=i) for i in range(3)]

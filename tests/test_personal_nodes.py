@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, simulate
 from flower_pca.analysis.groups import distances
 from flower_pca.clients import PCAClient
-from flower_pca.clients.storage.folders import own_file
+from flower_pca.clients.storage.folders import local_file
 from flower_pca.strategies import ExactPerPCA, PCAStrategy
 from sims.personal.problems import Setting, halves
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 SETTING = Setting(d=9, r1=2, r2=2, clients=6)
 SHARDS: list[Array] = SETTING.draw(halves(6, 120), seed=21)[0].shards
 EXACT, SHORT = "exact_per_pca(local_components=2)", "exact_per_pca(local_components=2, max_rounds=6)"
-UNMEASURED = "theta not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
+UNMEASURED = "theta not measured: at most one node shares it; run with mask=True, or let nodes agree by share_local"
 
 
 def same_personal(a: Any, b: Any) -> None:
@@ -52,11 +52,11 @@ def collected(grid: FakeGrid, **settings: Any) -> PersonalResult:
 def test_flower_gives_the_bits_of_a_run_in_process(algorithm: str, tmp_path: Path) -> None:
     reference = in_process(algorithm)
     with in_a_run():
-        result = collected(FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=True), 6), algorithm=algorithm)
+        result = collected(FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_local=True), 6), algorithm=algorithm)
     same_personal(result, reference)
     assert result.local == {}
     for i in range(6):
-        with np.load(own_file(tmp_path, i)) as file:
+        with np.load(local_file(tmp_path, i)) as file:
             for name, expected in reference.local[i].items():
                 np.testing.assert_array_equal(file[name], expected, strict=True)
             scores = result.transform(SHARDS[i], client=file["components"])
@@ -66,7 +66,7 @@ def test_flower_gives_the_bits_of_a_run_in_process(algorithm: str, tmp_path: Pat
 def test_a_named_strategy_takes_the_parameters_of_both() -> None:
     with in_a_run():
         strategy = ExactPerPCA(n_components=2, seed=5, local_components=2, min_nodes=6)
-        result = strategy.fit(FakeGrid(app_of(SHARDS, share_own=True), 6))
+        result = strategy.fit(FakeGrid(app_of(SHARDS, share_local=True), 6))
     same_personal(result, in_process(EXACT))
 
 
@@ -75,13 +75,13 @@ def test_own_components_come_up_only_from_nodes_that_agree() -> None:
     reference = simulate(algorithm, SHARDS, n_components=2, seed=5)
     assert isinstance(reference, PersonalResult)
     with in_a_run():
-        open_ = collected(FakeGrid(app_of(SHARDS, share_own=True), 6), algorithm=algorithm)
+        open_ = collected(FakeGrid(app_of(SHARDS, share_local=True), 6), algorithm=algorithm)
         closed = collected(FakeGrid(app_of(SHARDS), 6), algorithm=algorithm)
     same_personal(open_, reference)
     for i in range(6):
-        np.testing.assert_array_equal(open_.collected_[i], reference.own_components(i))
+        np.testing.assert_array_equal(open_.collected_[i], reference.local_components_of(i))
     np.testing.assert_allclose(
-        distances(list(open_.collected_)), distances([reference.own_components(i) for i in range(6)]), atol=1e-12
+        distances(list(open_.collected_)), distances([reference.local_components_of(i) for i in range(6)]), atol=1e-12
     )
     np.testing.assert_array_equal(closed.collected_, np.zeros((6, 2, 9)))
     np.testing.assert_array_equal(closed.components_, reference.components_)
@@ -91,7 +91,7 @@ def test_uploads_to_start_from_come_only_from_nodes_that_agree() -> None:
     algorithm = f"{EXACT[:-1]}, init='upload')"
     with in_a_run():
         same_personal(
-            collected(FakeGrid(app_of(SHARDS, share_own=True), 6), algorithm=algorithm),
+            collected(FakeGrid(app_of(SHARDS, share_local=True), 6), algorithm=algorithm),
             simulate(algorithm, SHARDS, n_components=2, seed=5),
         )
         with pytest.raises((ProtocolError, NotEnoughNodes), match="No node has sent components for init="):
@@ -116,7 +116,7 @@ def partly(agreeing: Collection[int]) -> ClientApp:
 
     def client_fn(context: Any) -> Any:
         i = int(context.node_config["partition-id"])
-        return PCAClient(SHARDS[i], context=context, share_own=i in agreeing).to_client()
+        return PCAClient(SHARDS[i], context=context, share_local=i in agreeing).to_client()
 
     return ClientApp(client_fn=client_fn)
 
@@ -142,8 +142,8 @@ def test_without_consent_the_probe_is_answered_by_zeros_and_nothing_else_changes
     np.testing.assert_array_equal(result.explained_variance_, reference.explained_variance_)
     assert (result.rounds, result.status, result.error_) == (reference.rounds, reference.status, reference.error_)
     for i in range(6):
-        with np.load(own_file(tmp_path, i)) as file:
-            np.testing.assert_array_equal(file["components"], reference.own_components(i))
+        with np.load(local_file(tmp_path, i)) as file:
+            np.testing.assert_array_equal(file["components"], reference.local_components_of(i))
     assert np.isnan(result.theta_)
     assert np.isnan(result.theta_estimate_)
     assert all("theta" not in record.metrics for record in result.history)
@@ -160,7 +160,7 @@ def test_theta_is_that_of_all_with_consent_and_under_masks(algorithm: str) -> No
     reference = simulate(algorithm, SHARDS, n_components=2, seed=5, hide_local=range(6))
     assert isinstance(reference, PersonalResult)
     with in_a_run():
-        shared = collected(FakeGrid(app_of(SHARDS, share_own=True), 6), algorithm=algorithm)
+        shared = collected(FakeGrid(app_of(SHARDS, share_local=True), 6), algorithm=algorithm)
         masked = collected(FakeGrid(app_of(SHARDS), 6), algorithm=algorithm, mask=True)
     assert shared.theta_ == reference.theta_
     assert abs(masked.theta_ - reference.theta_) <= 1e-8

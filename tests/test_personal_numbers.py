@@ -12,7 +12,7 @@ from fake_grid import FakeGrid, app_of, in_a_run
 from results import own_counts
 
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, Ray, make, simulate
-from flower_pca.clients.storage.folders import own_file
+from flower_pca.clients.storage.folders import local_file
 from flower_pca.comparison.ranks import alternatives
 from flower_pca.core.layer import Who, Work
 from flower_pca.layers import single as apart
@@ -76,7 +76,7 @@ def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) ->
     assert sine(result.components_, SHARED.T) <= 0.05
     for i, V in enumerate(OWN):
         if V.shape[1]:
-            assert sine(result.own_components(i), V.T) <= 0.1
+            assert sine(result.local_components_of(i), V.T) <= 0.1
     assert result.local_components == 3
 
 
@@ -95,27 +95,27 @@ def test_equal_numbers_are_the_run_of_one_number() -> None:
         run_unequal("exact_per_pca(local_components={'others': 2})"),
     )
     np.testing.assert_array_equal(a.components_, b.components_)
-    np.testing.assert_array_equal(a.own_components(4), b.own_components(4))
+    np.testing.assert_array_equal(a.local_components_of(4), b.local_components_of(4))
 
 
 @pytest.mark.slow
 def test_under_flower_a_node_finds_its_number_by_partition_id(tmp_path: Path) -> None:
     reference = run_unequal(MAPPED)
     with in_a_run():
-        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=True), 6)
+        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_local=True), 6)
         result = PCAStrategy(algorithm=MAPPED, n_components=2, seed=7, center=False).fit(grid)
     np.testing.assert_array_equal(result.components_, reference.components_)
     for i, r in enumerate(TRUE):
-        with np.load(own_file(tmp_path, i)) as file:
+        with np.load(local_file(tmp_path, i)) as file:
             assert file["components"].shape == (r, D)
-            np.testing.assert_array_equal(file["components"], reference.own_components(i))
+            np.testing.assert_array_equal(file["components"], reference.local_components_of(i))
 
 
 def test_collected_own_components_are_filled_up_with_zeros() -> None:
     result = run_unequal(f"{MAPPED[:-1]}, collect=True)")
     assert result.collected_.shape == (6, 3, D)
     for rows, r, i in zip(result.collected_, TRUE, range(6), strict=True):
-        np.testing.assert_array_equal(rows[:r], result.own_components(i))
+        np.testing.assert_array_equal(rows[:r], result.local_components_of(i))
         np.testing.assert_array_equal(rows[r:], 0.0)
 
 
@@ -141,7 +141,7 @@ def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
 def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
     result = run_unequal(MAPPED, NAMED)
     shown = {fact.key: fact.text for fact in result.summary().facts}
-    assert shown["own_components_of_a_client"] == "0 to 3"
+    assert shown["local_components_of_a_client"] == "0 to 3"
     errors = alternatives(result, SHARDS)
     for i, (X, r) in enumerate(zip(SHARDS, TRUE, strict=True)):
         values = np.linalg.eigvalsh(X.T @ X / len(X))
@@ -180,10 +180,10 @@ def test_a_newcomer_finds_own_components_beside_the_shared_ones() -> None:
     """As it would have with the same shared ones in the run: of what these leave of its rows."""
     result = run_unequal(f"exact_per_pca(local_components={BY_POSITION}, tol=1e-9)", SHARDS)
     for i, rows in enumerate(SHARDS):
-        found = result.fit_own(rows, TRUE[i])
-        np.testing.assert_allclose(found, result.own_components(i), atol=1e-7)
-    own = result.fit_own(SHARDS[-1])
+        found = result.fit_local(rows, TRUE[i])
+        np.testing.assert_allclose(found, result.local_components_of(i), atol=1e-7)
+    own = result.fit_local(SHARDS[-1])
     assert len(own) == result.local_components
     np.testing.assert_allclose(own @ result.components_.T, 0.0, atol=1e-12)
     assert result.transform(SHARDS[-1], client=own).shape[1] == result.n_components_ + len(own)
-    assert result.fit_own(SHARDS[0], 0).shape == (0, D)
+    assert result.fit_local(SHARDS[0], 0).shape == (0, D)

@@ -45,7 +45,7 @@ def test_own_components_lie_in_what_the_rows_span(algorithm: str) -> None:
         patch.setattr("flower_pca.results.personal.SEPARABLE", -1.0)
         result = simulate(algorithm, X, n_components=R1, seed=3, center=False)
     assert isinstance(result, PersonalResult)
-    found = [result.own_components(i) for i in range(len(X))]
+    found = [result.local_components_of(i) for i in range(len(X))]
     wanted = [spanned(rows, result.components_.T) for rows in X]
     assert [len(V) for V in found] == [min(4, len(W)) for W in wanted]
     for V, W in zip(found, wanted, strict=True):

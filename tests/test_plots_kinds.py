@@ -100,9 +100,9 @@ def test_what_is_shared_and_own_adds_up_to_the_rows():
         squares = [np.mean(np.sum(piece**2, axis=1)) for piece in pieces]
         found = [bars[i].get_width() for bars in (shared, own, rest)]
         np.testing.assert_allclose(found, np.array(squares) / np.mean(np.sum(rows**2, axis=1)), rtol=1e-9)
-    rho = distances([result.own_components(i) for i in range(3)])
+    rho = distances([result.local_components_of(i) for i in range(3)])
     np.testing.assert_array_equal(axes_of_kind("personal", "own_distances").images[0].get_array(), rho)
-    points = axes_of_kind("personal", "own_map").collections[0].get_offsets()
+    points = axes_of_kind("personal", "local_map").collections[0].get_offsets()
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
     np.testing.assert_allclose(apart, rho, atol=1e-6)  # three points lie in a plane
     assert texts(axes_of_kind("personal", "own_distances").get_yticklabels()) == [

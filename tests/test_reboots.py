@@ -71,7 +71,7 @@ def test_nodes_that_are_rebooted_go_on_to_the_bit(source, mask, tmp_path):
         assert [without_sites(record) for record in told] == [without_sites(record) for record in reference]
     for k, own in enumerate(PARTS):
         for t, rows in enumerate(own):
-            with np.load(tmp_path / f"own/flower_pca-own-{k}/batch-{t:06d}.npz") as file:
+            with np.load(tmp_path / f"own/flower_pca-local-{k}/batch-{t:06d}.npz") as file:
                 assert np.array_equal(file["missing"], np.isnan(rows))
                 assert np.array_equal(file["rows"][~file["missing"]], rows[~file["missing"]])
 

@@ -241,7 +241,7 @@ def test_a_personalized_page_has_errors_with_and_without_own_components():
     for i, row in enumerate(table[1:]):
         assert row[2] == f"{result.reconstruction_error(parts[i]):.4g}"
         assert row[3] == f"{result.reconstruction_error(parts[i], client=i):.4g}"
-        assert result.feature_names_in_[np.abs(result.own_components(i)[0]).argmax()] in row[-1]
+        assert result.feature_names_in_[np.abs(result.local_components_of(i)[0]).argmax()] in row[-1]
     assert read.facts["theta"] == f"{result.theta_:.3g}"
     assert any("can be told apart" in words for words in read.text["p"])
     loaded = read_of_kind("personal, loaded")

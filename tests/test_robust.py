@@ -148,7 +148,7 @@ def test_a_node_that_loses_its_memory_finds_back(number: int, tmp_path: Any) -> 
         result = ConsensusRPCA(n_components=5, gamma=0.7).fit(grid)
     assert len(result.history) == 44
     assert result.status.ok == (number == 43)  # what was disturbed is not called converged, though here it is right
-    with np.load(tmp_path / "flower_pca-own-4.npz") as file:
+    with np.load(tmp_path / "flower_pca-local-4.npz") as file:
         np.testing.assert_allclose(file["L"], L[41:90], atol=1e-4)
     np.testing.assert_allclose(result.singular_values_, np.linalg.svd(L, compute_uv=False)[:5], rtol=1e-5)
 
@@ -301,7 +301,7 @@ def test_flower_gives_the_bits_of_the_loop_in_process(tmp_path: Any) -> None:
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
     assert (there.mse_, there.threshold_, there.outlier_share_) == (here.mse_, here.threshold_, here.outlier_share_)
     for i, parts in here.local.items():
-        with np.load(tmp_path / f"flower_pca-own-{i}.npz") as file:
+        with np.load(tmp_path / f"flower_pca-local-{i}.npz") as file:
             for name in ("V", "L", "S"):
                 np.testing.assert_array_equal(file[name], parts[name])
 

@@ -46,7 +46,7 @@ def test_the_planted_number_is_found(shared: int, algorithm: str) -> None:
         shards, truth = problem(shared, seed=seed)
         result = run_shared(shards, algorithm)
         assert result.n_components_ == shared
-        assert [len(result.own_components(i)) for i in range(5)] == [0, 1, 2, 3, 4]
+        assert [len(result.local_components_of(i)) for i in range(5)] == [0, 1, 2, 3, 4]
         assert sine(result.components_, truth) < (0.1 if algorithm == AUTO else 0.3)
 
 

@@ -45,7 +45,7 @@ def anova(scores):
         {"scale": "max_abs"},
         {"center": False},
         {"missing": "mean"},
-        {"missing": "own_mean"},
+        {"missing": "local_mean"},
         {"answers": "fixed"},
     ],
     ids=str,
@@ -53,7 +53,7 @@ def anova(scores):
 def test_the_share_is_that_of_an_analysis_of_variance_of_the_pooled_scores(algorithm, settings):
     shards = scanners(1, gaps=0.1 if "missing" in settings else 0.0)
     result = simulate(algorithm, shards, n_components=3, **settings)
-    if settings.get("missing") == "own_mean":
+    if settings.get("missing") == "local_mean":
         shards = [np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows) for rows in shards]
     expected = anova([result.transform(rows) for rows in shards])
     np.testing.assert_allclose(result.site_share_, expected, atol=1e-12)

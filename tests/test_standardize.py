@@ -44,7 +44,7 @@ def test_virtual_nodes_that_host_clients_answer_it():
     is_that_of(Standardize(hosted="stacked").fit(hosts_of(SHARDS, each=2)), POOLED)
 
 
-@pytest.mark.parametrize("missing", ["mean", "own_mean"])
+@pytest.mark.parametrize("missing", ["mean", "local_mean"])
 def test_gaps_are_left_out_of_mean_and_deviation(missing):
     gappy = [np.where(np.random.default_rng(i).random(X.shape) < 0.2, np.nan, X) for i, X in enumerate(SHARDS)]
     scaling = Standardize(min_nodes=3, missing=missing).fit(grid_of(gappy))

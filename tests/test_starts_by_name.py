@@ -107,10 +107,10 @@ def test_whitened_scores_of_sparse_components_have_deviation_one():
 def test_a_site_has_its_own_components_by_its_name():
     sites = {"east": TABLES[0], "west": TABLES[1]}
     result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
-    np.testing.assert_array_equal(result.own_components("west"), result.own_components(1))
+    np.testing.assert_array_equal(result.local_components_of("west"), result.local_components_of(1))
     np.testing.assert_array_equal(result.transform(TABLES[1], client="west"), result.transform(TABLES[1], client=1))
     with pytest.raises(ConfigError, match=re.escape("There is no client 'x' among those known here (east, west)")):
-        result.own_components("x")
+        result.local_components_of("x")
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_a_result_of_parties_is_told_how_their_folder_is_projected(tmp_path, cap
     )
     capsys.readouterr()
     assert cli.main([command, f"{out}/result.npz", folder, "-o", str(tmp_path / f"o.{ending}")]) == 2
-    assert "flower-pca transform flower_pca-own-0.npz FILE" in capsys.readouterr().err
+    assert "flower-pca transform flower_pca-local-0.npz FILE" in capsys.readouterr().err
 
 
 def refusal_at_the_command(refused, folder):

@@ -116,9 +116,9 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
     assert result.rows_.tolist() == [40, 40, 40, 20, 0]
     own = [list(BATCHES[0][:3]) + [None] * 2, [*BATCHES[1][:4], None]]
     assert np.array_equal(result.components_, track("st_miss", own, n_components=R, steps=5).components_)
-    written = sorted(p.name for p in (tmp_path / "own/flower_pca-own-1").iterdir())
+    written = sorted(p.name for p in (tmp_path / "own/flower_pca-local-1").iterdir())
     assert written == [f"batch-{t:06d}.npz" for t in range(4)]
-    with np.load(tmp_path / "own/flower_pca-own-1/batch-000002.npz") as file:
+    with np.load(tmp_path / "own/flower_pca-local-1/batch-000002.npz") as file:
         seen = ~np.isnan(BATCHES[1][2])
         assert np.array_equal(file["rows"][seen], BATCHES[1][2][seen])
         assert np.isfinite(file["rows"]).all()

@@ -200,12 +200,12 @@ def test_new_rows_are_taken_apart_whatever_is_far(tmp_path: Any) -> None:
     X, clean, S = problem.rows[1][:20], problem.clean[1][:20], problem.S[1][:20]
     plain = result.split(X, client=1)
     np.testing.assert_allclose(plain.shared + plain.own + plain.rest, X, atol=1e-10)
-    exact = clean @ np.vstack([result.components_, result.own_components(1)]).T
+    exact = clean @ np.vstack([result.components_, result.local_components_of(1)]).T
     assert np.abs(result.transform(X, client=1) - exact).max() <= 0.6
     found = result.sparse_part(X, client=1)
     np.testing.assert_array_equal(found[S != 0.0] != 0.0, True)
     assert ((found != 0.0) & (S == 0.0)).mean() <= 5e-3
-    assert sine(result.fit_own(problem.rows[1]), problem.V[1].T) <= 0.05
+    assert sine(result.fit_local(problem.rows[1]), problem.V[1].T) <= 0.05
     result.save(tmp_path / "result.npz")
     read = PCAResult.load(tmp_path / "result.npz")
     assert isinstance(read, TripleResult)
@@ -287,7 +287,7 @@ def test_numbers_of_own_components_may_be_unlike() -> None:
     spec = make("triple_pca", local_components={0: 1, "others": 2})
     rows = planted(1, far=0.02).rows
     result = simulate(spec, rows, n_components=SHARED)
-    assert [len(result.own_components(i)) for i in range(3)] == [1, 2, 2]
+    assert [len(result.local_components_of(i)) for i in range(3)] == [1, 2, 2]
 
 
 def test_a_node_refuses_a_threshold_within_the_noise_and_numbers_to_choose() -> None:

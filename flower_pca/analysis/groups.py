@@ -23,7 +23,7 @@ def distances(own: Sequence[Array]) -> Array:
     Parameters
     ----------
     own : sequence of ndarray
-        The own components of each client as orthonormal rows (r_i, d), such as `result.own_components` gives them.
+        The own components of each client as orthonormal rows (r_i, d), such as `result.local_components_of` gives them.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
     and are named "node 1" and so on.
     """
     if result.local:
-        return sorted(result.local), [result.own_components(i) for i in sorted(result.local)]
+        return sorted(result.local), [result.local_components_of(i) for i in sorted(result.local)]
     sent = [rows[np.abs(rows).max(axis=1) > 0.0] for rows in result.collected_]
     numbered = enumerate(sent)
     known = {f"node {j + 1}": rows for j, rows in numbered if len(rows)}

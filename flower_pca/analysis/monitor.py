@@ -162,14 +162,14 @@ class Monitor:
         """k, the number of components in use."""
         return self._k
 
-    def score(self, X: Any, *, own: bool = False) -> RowScores:
+    def score(self, X: Any, *, in_run: bool = False) -> RowScores:
         """Return T2 and SPE of the rows of X, (n, d): an array, or anything that `transform` takes.
 
         Parameters
         ----------
         X : array-like
             The rows.
-        own : bool, default=False
+        in_run : bool, default=False
             Whether these are rows of one site that the components were fitted to. Then each is scored by the
             components, the mean and the deviations without this row, and without its neighbors if the rows follow each
             other; so its scores can be held against limits for new rows.
@@ -180,7 +180,7 @@ class Monitor:
             If the components are no eigenvectors of the covariance of all rows, so that nobody can tell what they would
             be without a row.
         """
-        parts = list(self._left_out(X) if own else self._distances(X))
+        parts = list(self._left_out(X) if in_run else self._distances(X))
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
@@ -307,7 +307,7 @@ class Monitor:
         if not result.is_pooled or result.n_samples_ < 3:
             raise ConfigError(
                 "Rows of a run can be scored without themselves only if the components are eigenvectors of the "
-                "covariance of at least 3 rows. Leave out own=True."
+                "covariance of at least 3 rows. Leave out in_run=True."
             )
         data, removed = result._data(X), result.adjusted_degrees_
         values, total = self._axis_variances[: self._all] * self._free, self._total * self._free

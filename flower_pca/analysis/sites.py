@@ -101,7 +101,7 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
         limits = monitor.limits(trained=result.histograms_ is None)
     except ConfigError:  # There are too few rows, or the variances are noisy.
         return None
-    scored = {i: monitor.score(X, own=left_out) for i, X in enumerate(shards)}
+    scored = {i: monitor.score(X, in_run=left_out) for i, X in enumerate(shards)}
     places = {i: np.flatnonzero(of.beyond(limits)) for i, of in scored.items()}
     beyond = [(i, int(row)) for i, rows in places.items() for row in rows]
 

@@ -182,9 +182,9 @@ SEEN: Final = (
         "such cells.",
     ),
     Line(
-        ("share_own",),
-        lambda r: r.share_own and not r.masked_only,
-        "If a personalized run asks for this node's own components, the server sees them, because of share_own.",
+        ("share_local",),
+        lambda r: r.share_local and not r.masked_only,
+        "If a personalized run asks for this node's own components, the server sees them, because of share_local.",
     ),
     Line(
         ("share_names",),
@@ -305,7 +305,7 @@ LASTING: Final = (
     ),
     Line(
         ("missing",),
-        lambda r: r.missing == "own_mean" and not has_noise(r),
+        lambda r: r.missing == "local_mean" and not has_noise(r),
         "This node fills missing values with its own means. About missing values, the server learns only what C and "
         "the means tell, which columns have any, and which columns have no value at all.",
     ),
@@ -313,7 +313,7 @@ LASTING: Final = (
         ("missing", "min_rows"),
         lambda r: r.missing == "mean",
         "If {min_rows} or more rows have a missing value in a column, the server can compute the sum of these rows. "
-        'missing="own_mean" prevents this.',
+        'missing="local_mean" prevents this.',
         left_open=True,
     ),
     Line(

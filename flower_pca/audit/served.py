@@ -48,7 +48,7 @@ def has_noise(rules: Rules) -> bool:
 def kinds(rules: Rules, name: str) -> frozenset[Kind]:
     """The kinds that answers to an algorithm's messages can be made of, from opening to closing."""
     asked_of = kinds_asked_of(name, masked=rules.masked_only, noised=has_noise(rules))
-    found = frozenset(kind for kind, shows_own in asked_of if not shows_own or rules.share_own or rules.masked_only)
+    found = frozenset(kind for kind, shows_own in asked_of if not shows_own or rules.share_local or rules.masked_only)
     if has_noise(rules):  # the number of rows then counts clients
         return frozenset(kind for kind in found if not kind.counts_rows)
     return found

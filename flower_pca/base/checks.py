@@ -209,7 +209,7 @@ def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: b
     """Return the error for entries that are not finite: where the first one is, and what to do."""
     # A node allows no other replacement unless its operator says so.
     if who == NODE:
-        by = "own_mean"
+        by = "local_mean"
     else:
         by = "mean"
     when, fill = " before the run", f", or use {option('missing', by)}"

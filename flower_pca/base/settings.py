@@ -63,8 +63,8 @@ _DECLARED: Final = (
     Setting(
         "missing",
         "error",
-        'how missing values are handled: "error", "own_mean" or "mean"',
-        ("error", "own_mean", "mean"),
+        'how missing values are handled: "error", "local_mean" or "mean"',
+        ("error", "local_mean", "mean"),
     ),
     Setting("columns", None, "the columns to use, in the order of the result; if left out, all", metavar="NAMES"),
     Setting("categorical", None, "text columns; each of their levels becomes a column", metavar="COLUMNS"),

@@ -456,15 +456,15 @@ class PCAClient(NumPyClient):
         stage: str | None = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays)  # None in a set-up
-        if self._own_file is None or stage is None:
+        if self._local_file is None or stage is None:
             return
-        own = client_half.own_results(stage, messages.plain(after), data)
+        own = client_half.local_results(stage, messages.plain(after), data)
         if request.frame.covariates is not None:
             own = {**own, **of_site(data)}
         if own:
             header = {"algorithm": request.algorithm, "run": request.run, **parties.names_of(data)}
-            place = folders.own_place(self._own_file, request.algorithm)
-            with folders.lock(self._own_file):
+            place = folders.own_place(self._local_file, request.algorithm)
+            with folders.lock(self._local_file):
                 if SITE_SCALE in own and not folders.is_of_run(place, request.run):  # only once in a run
                     for hint in hints_of_constant_columns(data):
                         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
@@ -476,7 +476,7 @@ class PCAClient(NumPyClient):
         rules = self._rules
         self._key, self._name = wire.NO_KEY, ""
         self._store: StateStore | FileStore | None = None
-        self._own_file: Path | None = None
+        self._local_file: Path | None = None
         self._cells: Path | None = None
         self._began: Path | None = None
         statistics: Path | None = None
@@ -491,9 +491,9 @@ class PCAClient(NumPyClient):
                 self._cells = folders.cells_file(rules.memory_dir, who)
                 self._began = folders.began_file(rules.memory_dir, who)
             if rules.output_dir is not None:
-                self._own_file = folders.own_file(rules.output_dir, who)
+                self._local_file = folders.local_file(rules.output_dir, who)
                 if isinstance(self._lots.data, Stream):
-                    self._lots.data.write_to(self._own_file.with_suffix(""))
+                    self._lots.data.write_to(self._local_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
             self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")

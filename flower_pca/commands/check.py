@@ -145,7 +145,7 @@ def _missing(given: argparse.Namespace) -> str:
     """Return the default of --missing in a trial run: the choice that the other options allow."""
     if given.harmonize is not None or given.dp is not None:
         return "error"
-    return "own_mean" if SITE in named_covariates("adjust", given.adjust) else "mean"
+    return "local_mean" if SITE in named_covariates("adjust", given.adjust) else "mean"
 
 
 @dataclass

@@ -32,7 +32,7 @@ def words_of_picture(name: str) -> str:
     return f"and no picture ({errors.not_installed('matplotlib', 'to draw')})"
 
 
-_OWN_FILE: Final = "flower_pca-own-{}.npz"
+_LOCAL_FILE: Final = "flower_pca-local-{}.npz"
 _KIND: Final = "own result"
 _OF_ITS_RUN: Final = "Give a file that the run of the result has written."
 _CLOSE: Final = 1e-6  # tolerance for products of components, which must be 0 or 1
@@ -60,13 +60,13 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
             names = result.loadings(key).feature_names_in_
             header["rows"] = getattr(shards[key], "ids", None)
         header["columns"] = None if names is None else [str(name) for name in names]
-        files.write(folder / _OWN_FILE.format(key), _KIND, header, arrays, private=True)
-    return [_OWN_FILE.format(key) for key in result.local]
+        files.write(folder / _LOCAL_FILE.format(key), _KIND, header, arrays, private=True)
+    return [_LOCAL_FILE.format(key) for key in result.local]
 
 
 def left_over(place: Path, names: Sequence[str]) -> list[str]:
     """Return old files of clients and scores in a folder, which belong to an earlier run."""
-    found = [*place.glob(_OWN_FILE.format("*")), *place.glob(_SCORES)]
+    found = [*place.glob(_LOCAL_FILE.format("*")), *place.glob(_SCORES)]
     return sorted(file.name for file in found if file.name not in names)
 
 
@@ -81,7 +81,7 @@ def require_personal(result: PCAResult | Projection, option: str) -> PersonalRes
     return result
 
 
-def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
+def local_components_of(path: str, result: PersonalResult) -> tuple[Array, str]:
     """Read the own components of a client for the columns of a personalized result, and the client's name.
 
     The name is "" if the file has none.

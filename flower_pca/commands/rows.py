@@ -88,7 +88,7 @@ def run_transform(given: argparse.Namespace) -> int:
         lines = ([*texts, *row] for *texts, row in zip(*beside.values(), numbers, strict=True))
         output.write_table(path, [*beside, *names], lines)
     if given.json:
-        common.print_json({"rows": n, "components": k, "own_components": k - result.n_components_, "out": str(path)})
+        common.print_json({"rows": n, "components": k, "local_components": k - result.n_components_, "out": str(path)})
     else:
         sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given, site)}\n")
         if isinstance(result, PCAResult) and result.shrinkage_hint and not given.among_own:
@@ -103,11 +103,11 @@ def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any
         return at_site.project(rows) if given.among_own else at_site.transform(rows), ""
     if given.local is not None:
         personal = output.require_personal(result, "--local")
-        own, site = output.own_components(given.local, personal)
+        own, site = output.local_components_of(given.local, personal)
         return personal.transform(rows, client=own), site
     if given.fit_local:
         personal = output.require_personal(result, "--fit-local")
-        return personal.transform(rows, client=personal.fit_own(rows)), ""
+        return personal.transform(rows, client=personal.fit_local(rows)), ""
     if given.among_own:
         return result.project(rows), ""
     return result.transform(rows), ""
@@ -339,7 +339,7 @@ def require_whole_rows(data: str, result: PCAResult) -> None:
     if result.config.get("partitioned_by") == "columns" and Path(data).expanduser().is_dir():
         raise ConfigError(
             f"{data} is a folder, but the result of a run over columns needs one table with all columns. To project "
-            "the file of one party, write: flower-pca transform flower_pca-own-0.npz FILE"
+            "the file of one party, write: flower-pca transform flower_pca-local-0.npz FILE"
         )
 
 

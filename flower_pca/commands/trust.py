@@ -250,7 +250,7 @@ def add_forget(commands: Any) -> None:
         "--what",
         action="append",
         metavar="WHAT",
-        help="what to erase: runs, statistics, own, rows, ledger or record (default: all but the last two)",
+        help="what to erase: runs, statistics, local, rows, ledger or record (default: all but the last two)",
     )
     parser.add_argument(
         "--checkpoint",

@@ -116,7 +116,7 @@ def compare(
         Whether to subtract the mean of all rows.
     scale : {"std", "max_abs", "genotype"} or None, default=None
         How to scale the columns: see `PCAConfig`.
-    missing : {"error", "own_mean", "mean"}, default="error"
+    missing : {"error", "local_mean", "mean"}, default="error"
         What to do with missing values: see `PCAConfig`.
     seed : int, default=0
         The seed of all random numbers.
@@ -207,7 +207,7 @@ def slow(
         See `compare`.
     scale : {"std", "max_abs", "genotype"} or None, default=None
         See `compare`.
-    missing : {"error", "own_mean", "mean"}, default="error"
+    missing : {"error", "local_mean", "mean"}, default="error"
         See `compare`.
     tol : float or None, default=None
         See `compare`.
@@ -243,7 +243,7 @@ def pooled_eigenpairs(
     """
     # The columns have the order of a run's components, because angles compare columns by position.
     clients = clients_as_run(shards, missing=missing != "error")
-    own = Frame(own=missing == "own_mean")
+    own = Frame(own=missing == "local_mean")
     total = functools.reduce(merge, (client.in_frame(own).moments() for client in clients))
     divisor: Array | None = None
     if scale == "std":

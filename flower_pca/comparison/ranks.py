@@ -110,9 +110,9 @@ def alternatives(
     common = simulate(alike, scaled).components_.T
     uploading = make("dist_pca", local_components=r1 + r2)
     upload = simulate(replace(alike, algorithm=uploading, n_components=r1), scaled).components_.T
-    own = [len(result.own_components(i)) for i in range(len(clients))]
+    own = [len(result.local_components_of(i)) for i in range(len(clients))]
     bases = {
-        "personalized": [np.vstack([result.components_, result.own_components(i)]).T for i in range(len(clients))],
+        "personalized": [np.vstack([result.components_, result.local_components_of(i)]).T for i in range(len(clients))],
         "indivPCA": [c.top(r1 + r)[0].astype(np.float64) for c, r in zip(clients, own, strict=True)],
         "CPCA": [common] * len(clients),
         "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)],

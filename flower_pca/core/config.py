@@ -58,9 +58,9 @@ class PCAConfig:
         How to scale the columns: "std" divides by the standard deviation, "max_abs" by the largest absolute value.
         "genotype" is for counts of an allele, 0 to 2: it divides by sqrt(2 p (1 - p)), where the frequency p is half
         the mean of the column.
-    missing : {"error", "own_mean", "mean"}, default="error"
+    missing : {"error", "local_mean", "mean"}, default="error"
         What to do with NaN, which stands for a missing value: refuse it, or replace it by the mean of the column at the
-        same client ("own_mean") or at all clients ("mean").
+        same client ("local_mean") or at all clients ("mean").
     columns : tuple of str or None, default=None
         The names of the columns to use, in the order of the result. The short form is a text with commas. By default,
         all clients must have the same columns. They are used in the order of their sorted names, or by position if no
@@ -214,12 +214,12 @@ class PCAConfig:
         if SITE in plain["adjust"] and self.missing == "mean":
             raise ConfigError(
                 f"adjust subtracts the means of each site, and no site sends its means, so nobody knows the means "
-                f"of all rows. Use {option('missing', 'own_mean')}.",
+                f"of all rows. Use {option('missing', 'local_mean')}.",
                 setting="missing",
             )
-        if self.variants is not None and self.variants.call and self.missing == "own_mean":
+        if self.variants is not None and self.variants.call and self.missing == "local_mean":
             raise ConfigError(
-                f"variants looks at call rates, and with {option('missing', 'own_mean')} no site sends how many "
+                f"variants looks at call rates, and with {option('missing', 'local_mean')} no site sends how many "
                 f"values a variant has. Use {option('missing', 'mean')}, or variants(call=0).",
                 setting="missing",
             )

@@ -330,7 +330,7 @@ class Run:
         now = self.position
         model, stage, opening = now.model, now.stage, now.opening
         # An opening works on raw rows, or on public ranges, because it asks for the frame.
-        frame = replace(model.public, own=model.missing == "own_mean") if opening else model.frame
+        frame = replace(model.public, own=model.missing == "local_mean") if opening else model.frame
         own = stage.personal(now.state)
         personal = {client: own[client] for client in to if client in own}
         arrays = stage.broadcast(now.state)

@@ -341,7 +341,7 @@ class Stage(ABC, Generic[S]):
         """
 
     @staticmethod
-    def own_results(memory: Arrays, data: Any) -> Arrays:
+    def local_results(memory: Arrays, data: Any) -> Arrays:
         """Turn the client's memory after this stage into its own result, which never leaves the client."""
         return {}
 

@@ -101,9 +101,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     scale : {"std", "max_abs", "genotype"} or None, default=None
         None, "std" (unit variance), "max_abs" (each column divided by its largest absolute value), or "genotype":
         counts of an allele divided by what their frequency implies, see `PCAConfig`.
-    missing : {"error", "own_mean", "mean"}, default="error"
-        "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its column has
-        at the same client, or at all clients.
+    missing : {"error", "local_mean", "mean"}, default="error"
+        "error" refuses NaN. Otherwise NaN is a missing value, and becomes the mean of its column at the same client
+        ("local_mean") or at all clients ("mean").
     columns : sequence of str, str or None, default=None
         Names of the columns to use, of data frames that have more; all of them if left out.
     categorical : sequence of str, mapping or str, or None, default=None

@@ -121,18 +121,18 @@ PICTURES: Final[dict[str, Picture]] = {
         personal.split, "How much of each row lies along shared components, along own components, and along neither.",
         of=PersonalResult, need=SHARES,
     ),
-    "own_errors": Picture(
+    "local_errors": Picture(
         personal.errors, "The part of a row that is not explained, without a client's own components and with them.",
         of=PersonalResult, need=SHARES,
     ),
-    "own_components": Picture(
+    "local_components": Picture(
         personal.own_first, "The weights of the columns in the first own component of each client.",
         of=PersonalResult, need=SPACES,
     ),
     "own_distances": Picture(
         personal.between, "How far apart the own components of two clients are.", of=PersonalResult, need=SPACES
     ),
-    "own_map": Picture(
+    "local_map": Picture(
         personal.plane, "Clients that lie close together have own components that are alike.",
         of=PersonalResult, need=SPACES,
     ),

@@ -27,7 +27,7 @@ from flower_pca.rows.local import LocalData
 
 # Below this theta, shared and own components can hardly be told apart.
 SEPARABLE: Final = 0.05
-UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
+UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_local"
 
 
 class Parts(NamedTuple):
@@ -56,7 +56,7 @@ class PersonalResult(PCAResult):
     error_ : float
         Mean over clients of the mean squared distance between a row and its shared and own parts.
     theta_estimate_ : float
-        The federated estimate of theta, from sums; see `theta_`. Without masks, only nodes with the rule `share_own`
+        The federated estimate of theta, from sums; see `theta_`. Without masks, only nodes with the rule `share_local`
         take part. NaN if at most one of several nodes takes part.
     local_components : int
         The number of own components of a client, or the largest number if clients differ.
@@ -134,7 +134,7 @@ class PersonalResult(PCAResult):
             )
         return names[site]
 
-    def own_components(self, client: int | str | Array) -> Array:
+    def local_components_of(self, client: int | str | Array) -> Array:
         """Return the own components of a client as rows, (r, d)."""
         if isinstance(client, str):
             client = self._key_of(client)
@@ -174,12 +174,12 @@ class PersonalResult(PCAResult):
             measured = Fact("theta", "theta", None, "not measured")
         return [
             *super()._facts(),
-            Fact("own_components_of_a_client", own, self.local_components, self.own_in_words),
+            Fact("local_components_of_a_client", own, self.local_components, self.own_in_words),
             measured,
-            Fact("error_with_own_components", error, self.error_, f"{self.error_:.4g}"),
+            Fact("error_with_local_components", error, self.error_, f"{self.error_:.4g}"),
         ]
 
-    def fit_own(self, X: Any, n_components: int | None = None) -> Array:
+    def fit_local(self, X: Any, n_components: int | None = None) -> Array:
         """Return the own components of a client that had no part in the run, from its rows, as rows of shape (r, d).
 
         The shared components stay as they are. The own components are the leading directions of what the shared
@@ -234,7 +234,7 @@ class PersonalResult(PCAResult):
     def split(self, X: Any, *, client: int | str | Array) -> Parts:
         """Split the rows of a client into a shared part, its own part, and the rest."""
         data = self._data(X)
-        bases = (self.components_, self.own_components(client))
+        bases = (self.components_, self.local_components_of(client))
         shared, own = (data.scores(rows.T) @ rows for rows in bases)
         dense = [np.asarray(block @ np.eye(data.d)) for block in data.rows()]
         parts = (shared, own, np.concatenate(dense) - shared - own)
@@ -251,7 +251,7 @@ class PersonalResult(PCAResult):
     def _basis(self, client: int | str | Array | None) -> Array:
         if client is None:
             return self.components_.T
-        return np.vstack([self.components_, self.own_components(client)]).T
+        return np.vstack([self.components_, self.local_components_of(client)]).T
 
 
 _STEPS: Final = 30  # steps in which a new client's own components are found

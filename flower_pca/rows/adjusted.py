@@ -75,7 +75,7 @@ class Residuals:
         return
 
 
-def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who: str, *, own_mean: bool) -> None:
+def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who: str, *, local_mean: bool) -> None:
     """Raise DataError if a covariate has missing values, or a feature to be adjusted has no values."""
     if not joint.missing:
         return
@@ -88,7 +88,7 @@ def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who
                 "leave out the rows without this covariate."
             )
     for name, count in zip(names[:d], seen[:d], strict=True):
-        if own_mean and count == 0:
+        if local_mean and count == 0:
             raise DataError(
                 f"Column {name} of {who} has no value, so nothing can be removed from it. Leave the column out."
             )

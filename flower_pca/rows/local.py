@@ -304,7 +304,7 @@ class LocalData(Operator):
 
         def make() -> tuple[Frame, LocalData]:
             moved = covariates.changes_rows
-            adjusted.require_complete(joint.measured, joint.names, d, joint.who, own_mean=moved and frame.own)
+            adjusted.require_complete(joint.measured, joint.names, d, joint.who, local_mean=moved and frame.own)
             move = moves.of(joint.in_frame(Frame(own=frame.own)), d, covariates) if moved else None
             table = adjusted.table(joint.table, joint.measured, names, frame, move)
             made = object.__new__(LocalData)
@@ -371,7 +371,7 @@ class LocalData(Operator):
         return self.measured.fingerprint()
 
     @property
-    def _uses_own_means(self) -> bool:
+    def _uses_local_means(self) -> bool:
         return bool(self.frame.own and self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
@@ -474,7 +474,7 @@ class LocalData(Operator):
         If own means replace missing values, the moments are those of whole rows, and otherwise of the present
         values.
         """
-        return self.measured.moments(own=self._uses_own_means)
+        return self.measured.moments(own=self._uses_local_means)
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
         """Return the moments, and the product of the rows less their own mean with a block.
@@ -482,7 +482,7 @@ class LocalData(Operator):
         For complete dense rows, X'X is used if it saves time, because later messages need it as well.
         """
         if self.sparse:
-            there, rows = self.measured.sparse_about_mean(own=self._uses_own_means)
+            there, rows = self.measured.sparse_about_mean(own=self._uses_local_means)
             return there, functools.reduce(np.add, (piece.T @ (piece @ block) for piece in rows))
         if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             spread = self.measured.spread()
@@ -492,7 +492,7 @@ class LocalData(Operator):
         there, total = product_and_moments(
             self.measured.deviations(), self.n, self.measured.mean, block, self.dtype, self.measured.count
         )
-        if self._uses_own_means:
+        if self._uses_local_means:
             there = self.measured.whole(there)
         return there, total
 
@@ -558,7 +558,7 @@ class LocalData(Operator):
     @functools.cached_property
     def _full_frame(self) -> Frame:
         """The frame with the replacement for these rows' missing values."""
-        if not self._uses_own_means:
+        if not self._uses_local_means:
             return self.frame
         fill = np.where(self.observed().seen > 0, self.measured.own_fill(), self.frame.filling)
         return replace(self.frame, fill=fill, own=False)

@@ -223,7 +223,7 @@ def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
     if gaps and data.missing:
         raise DataError(
             f"The sparse rows of {who} have missing values, and are too wide to count them by pairs of columns. Use "
-            f"{option('missing', 'own_mean')}."
+            f"{option('missing', 'local_mean')}."
         )
     there = data.observed()
     whole = WholeRows(data.csr, there.mean, who)

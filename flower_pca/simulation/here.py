@@ -212,7 +212,7 @@ def _in_process(
     if any(there.memories) and registry.has_local_results(config.algorithm):
         stage, frame = registry.closing(config.algorithm).name, _frame(result, config)
         for i in public:
-            if arrays := client_half.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
+            if arrays := client_half.local_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
     if config.harmonize is not None or (config.covariates is not None and config.covariates.within):
         for i in [i for i in public if clients[i].n]:
@@ -285,7 +285,7 @@ def _frame(result: PCAResult, config: PCAConfig) -> Frame:
     """Return the frame of the result for the rows of the clients."""
     chosen = config.variants is not None or config.highly_variable is not None
     names = result.frame.names if chosen else config.columns
-    return replace(result.frame, own=config.missing == "own_mean", names=names)
+    return replace(result.frame, own=config.missing == "local_mean", names=names)
 
 
 def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:

@@ -49,7 +49,7 @@ def simulate(
         there = Shards(parties.columns, seed=config.seed, source=source)
         run = assembly.run(config, judged=False, init=conduct.init)
         result = cast(ColumnsResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
-        own = {i: client_half.own_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
+        own = {i: client_half.local_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 

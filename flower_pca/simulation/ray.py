@@ -49,13 +49,13 @@ def run(
     """
     assert conduct.engine is not None
     _require_ray()
-    from flower_pca.clients.storage.folders import own_file
+    from flower_pca.clients.storage.folders import local_file
     from flower_pca.strategies import PCAStrategy
 
     there = [i for i in range(len(sites)) if i not in out]
 
     def back(output: Path) -> dict[int, Arrays]:
-        written = [(i, own_file(output, node)) for node, i in enumerate(there) if i in public]
+        written = [(i, local_file(output, node)) for node, i in enumerate(there) if i in public]
         return {i: files.read(path, "own result")[1] for i, path in written if path.exists()}
 
     strategy = PCAStrategy(
@@ -93,11 +93,11 @@ def track(
             "The worker processes of Ray cannot read a stream that is an iterator of this process. Give a list or a "
             "function."
         )
-    from flower_pca.clients.storage.folders import own_file
+    from flower_pca.clients.storage.folders import local_file
 
     def back(output: Path) -> None:
         for i, stream in enumerate(streams):
-            stream.take_over(own_file(output, i).with_suffix(""))
+            stream.take_over(local_file(output, i).with_suffix(""))
 
     made = strategy(min_nodes=len(streams), node_timeout=_START, hosted=engine.hosted)
     return _simulate(made, streams, back, engine, on_round, {"noise_seed": seed})[0]

@@ -76,7 +76,7 @@ def frame_of(total: Arrays, model: Model) -> Frame:
         _refuse(f"No client has a value in {_COLUMNS}", bad, "Drop ", ".", names)
     checks.at_most(model.n_components, int(total["n"]), len(mean))
     scale = scale_of(model.scale, total, names, model.shared)
-    return Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
+    return Frame(mean if model.center else None, scale, fill, own=model.missing == "local_mean")
 
 
 def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:

@@ -310,7 +310,7 @@ def _meaning(state: ErrorsState, model: Model) -> str:
         said.append(f"the {others} eigenvalues after the first {len(state.values)} are taken for equal")
     if model.frame.scale is not None and not state.share:
         said.append("errors ignore that the scale comes from the same rows")
-    if model.frame.fill is not None or model.missing == "own_mean":
+    if model.frame.fill is not None or model.missing == "local_mean":
         said.append("filled values count as measured")
     return "; ".join(said)
 

@@ -162,7 +162,7 @@ class Loadings(Stage[LoadingsState]):
         return {"n": np.array(data.n)}, {"U": U, "values": values}
 
     @staticmethod
-    def own_results(memory: Arrays, data: PartyColumns) -> Arrays:
+    def local_results(memory: Arrays, data: PartyColumns) -> Arrays:
         if memory:
             return data.party_result(memory["U"], memory["values"])
         return {}

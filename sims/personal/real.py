@@ -188,7 +188,7 @@ def topics(opts: report.Options) -> report.Found:
         for i, year in enumerate(named):
             paper = KEYWORDS[int(float(year))]
             there = [word for word in paper if word in set(map(str, vocabulary))]
-            own = {word for v in result.own_components(i) for word in _largest(v, vocabulary, LARGEST)}
+            own = {word for v in result.local_components_of(i) for word in _largest(v, vocabulary, LARGEST)}
             found = [word for word in there if word in own]
             total += len(there), len(found)
             shown = " ".join(found) if label == "ExactPerPCA" else report.NONE

@@ -23,7 +23,7 @@ def fit(algorithm: str, shards: Sequence[Any], r1: int, *, seed: int, **settings
         warnings.filterwarnings("ignore", message="theta is", category=UserWarning)
         result = simulate(algorithm, list(shards), n_components=r1, seed=seed, center=False, **settings)
     assert isinstance(result, PersonalResult)
-    return result.components_.T, [result.own_components(i).T for i in range(len(shards))]
+    return result.components_.T, [result.local_components_of(i).T for i in range(len(shards))]
 
 
 def trace(algorithm: str, shards: Sequence[Any], r1: int, *, seed: int) -> Iterator[tuple[Array, list[Array]]]:

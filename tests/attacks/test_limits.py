@@ -258,7 +258,7 @@ def test_a_header_is_text_of_ours(tmp_path):
     run = "\x00/../" + "y" * 100
     node = Node(0, X, output_dir=tmp_path, allow="consensus_rpca")
     node.ask("low_rank", ROBUST, algorithm="consensus_rpca", run=run)
-    header, _ = files.read(tmp_path / "flower_pca-own-0.npz", "own result")
+    header, _ = files.read(tmp_path / "flower_pca-local-0.npz", "own result")
     assert json.dumps(header["run"]) == json.dumps(run)
 
 

@@ -56,7 +56,7 @@ def run_of_profile(rows, folder, *, beside=(), **options):
         return Rules.of(None, own)
 
     app = client_app(lambda context: rows[int(context.node_config["partition-id"])], rules=rules)
-    settings = {"n_components": D, "mask": True, "min_nodes": len(rows), "missing": "own_mean", **options}
+    settings = {"n_components": D, "mask": True, "min_nodes": len(rows), "missing": "local_mean", **options}
     with in_a_run():
         return PCAStrategy("covariance", **settings).fit(FakeGrid(app, len(rows)))
 

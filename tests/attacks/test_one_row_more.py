@@ -70,7 +70,7 @@ OPTIONS = {
     "constants": {"gap_values": 1.0},
     "constants by name": {"gap_values": "b=1.0,c=2.0"},
     "names": {"share_names": False},
-    "own": {"share_own": True},
+    "own": {"share_local": True},
     "columns": {"max_columns": 10**6},
     "messages": {"max_messages": 100, "max_messages_ever": 100},
     "a name": {"data_name": "cohort"},

@@ -205,7 +205,7 @@ def test_in_a_folder_of_anothers_no_link_of_his_is_locked(of_another, tmp_path):
 @pytest.mark.parametrize("kept", ["memory", "batches"])
 def test_a_folder_that_is_anothers_link_is_none_of_ours(kept, shared, of_another, tmp_path):
     """As of one who knows what a node's folder is to be called, and lays it before the node does."""
-    target, link = tmp_path / "target", shared / ("node" if kept == "memory" else "flower_pca-own-0")
+    target, link = tmp_path / "target", shared / ("node" if kept == "memory" else "flower_pca-local-0")
     target.mkdir()
     link.symlink_to(target)
     of_another(link)

@@ -289,7 +289,7 @@ def test_a_lot_in_which_one_has_a_gap_is_not_added_if_the_server_chooses_what_fi
     rules = {**IDS, "min_rows": 20, "min_change": 20}
     gaps = X.copy()
     gaps[:30, 4] = np.nan
-    for missing, gap, added in (("mean", 1, False), ("mean", 20, True), ("own_mean", 1, True)):
+    for missing, gap, added in (("mean", 1, False), ("mean", 20, True), ("local_mean", 1, True)):
         folder = tmp_path / f"{missing} {gap}"
         lot = RNG.standard_normal((40, D))
         lot[:gap, 4] = np.nan

@@ -112,7 +112,7 @@ def test_finite_counts_what_is_not(dtype):
         'Impute or drop them before the run, or use missing="mean".'
     )
     assert checks.finite("client 0", np.ones(3, dtype=dtype)) == 0
-    assert refused(DataError, checks.finite, "this node", values).endswith('or use missing="own_mean".')
+    assert refused(DataError, checks.finite, "this node", values).endswith('or use missing="local_mean".')
     assert checks.finite("client 0", np.ones(3, dtype=np.int8)) == 0
 
 

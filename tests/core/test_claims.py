@@ -163,7 +163,7 @@ def test_no_honest_answer_is_refused(name, kind, answers):
 @pytest.mark.slow
 @every("kind", KINDS)
 @every("answers", ["rows", "fixed"])
-@every("missing", ["error", "mean", "own_mean"])
+@every("missing", ["error", "mean", "local_mean"])
 def test_nor_are_honest_peaks(kind, answers, missing):
     shards = [KINDS[kind](X) for X in SHARDS]
     if missing != "error" and "sparse" not in kind:
@@ -187,7 +187,7 @@ def test_nor_one_of_a_low_rank_part(name, kind):
 
 
 @pytest.mark.slow
-@every("missing", ["mean", "own_mean"])
+@every("missing", ["mean", "local_mean"])
 @every("scale", [None, "std"])
 @every("center", [True, False])
 @every("seed", range(3))
@@ -204,7 +204,7 @@ def test_what_is_claimed_is_the_sum_of_squares_in_the_frame(missing, scale, cent
         frame = model.frame
         there = np.nan_to_num(np.nanmean(np.where(np.isnan(X).all(axis=0), 0.0, X), axis=0))
         own = np.where(np.isnan(X).all(axis=0), frame.fill, there)
-        filled = np.where(np.isnan(X), own if missing == "own_mean" else frame.fill, X)
+        filled = np.where(np.isnan(X), own if missing == "local_mean" else frame.fill, X)
         framed = (filled - (frame.mean if center else 0.0)) / (1.0 if scale is None else frame.scale)
         claim = model.claims[i]
         assert claim.n == len(X)

@@ -68,7 +68,7 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     np.testing.assert_array_equal(data.peak(), np.abs(X).max(axis=0))
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["mean", "own_mean"])
+@pytest.mark.parametrize("own", [False, True], ids=["mean", "local_mean"])
 @pytest.mark.parametrize("n", [5, 12, 60])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_gaps_are_filled_as_the_frame_says(kind, n, own):

@@ -168,7 +168,7 @@ def sites_of_genotypes(folder, gaps):
 
 
 @pytest.mark.usefixtures("lines")
-@pytest.mark.parametrize("missing", ["mean", "own_mean"])
+@pytest.mark.parametrize("missing", ["mean", "local_mean"])
 @pytest.mark.parametrize("options", [{}, {"mask": True}], ids=["plain", "masked"])
 def test_nodes_answer_for_genotypes_in_whole_numbers(tmp_path, monkeypatch, always, options, missing):
     counts, tables = sites_of_genotypes(tmp_path, gaps=0.05)
@@ -177,7 +177,7 @@ def test_nodes_answer_for_genotypes_in_whole_numbers(tmp_path, monkeypatch, alwa
     result = strategies.Krylov(**asked).fit(grid_of(tables, **rules))
     assert result.answers == "fixed"
     mean = np.nanmean(counts, axis=0)
-    if missing == "own_mean":
+    if missing == "local_mean":
         parts = np.split(counts, [40, 90])
         counts = np.concatenate([np.where(np.isnan(part), np.nanmean(part, axis=0), part) for part in parts])
         mean = counts.mean(axis=0)

@@ -120,7 +120,7 @@ class Containers:
             assert time.monotonic() < end, f"no {what}:\n{logs}"
             time.sleep(0.1)
 
-    def own_results(self, name, program):
+    def local_results(self, name, program):
         """Megabytes of memory of its own that a service's program has now; 0 where it does not run."""
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, TypeError):
@@ -184,7 +184,7 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
         assert containers.running[name].poll() is None
     run, own = containers.start("run"), 0.0
     while run.poll() is None:
-        own = max(own, containers.own_results(MEASURED, "flwr-clientapp"))
+        own = max(own, containers.local_results(MEASURED, "flwr-clientapp"))
         time.sleep(0.2)
     assert run.returncode == 0
     assert 0.0 < own < MOST

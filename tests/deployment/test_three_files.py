@@ -65,7 +65,7 @@ def is_monitored(result):
         np.testing.assert_allclose([found.t2, found.spe], [expected.t2, expected.spe], rtol=1e-9)
         assert found.words == expected.words
     rows = X[:, [NAMES.index(name) for name in SORTED]]
-    scores, limits = Monitor(result).score(Table(rows, names=SORTED), own=True), Monitor(result).limits(0.9)
+    scores, limits = Monitor(result).score(Table(rows, names=SORTED), in_run=True), Monitor(result).limits(0.9)
     place = int(np.ceil(0.9 * (len(X) + 1))) - 1
     for limit, reached in ((limits.t2, np.sort(scores.t2)[place]), (limits.spe, np.sort(scores.spe)[place])):
         assert 2.0 ** (-1.0 / 16.0) <= limit / reached <= 2.0 ** (1.0 / 16.0)  # a bin
@@ -131,7 +131,7 @@ def test_folders_of_sites_are_adjusted_harmonized_and_explained_and_score_new_ro
     assert list(result.explained_before_) == ["sex", "site beyond sex", "site"]
     federation.node(1).terminate()
     present(federation, *[str(tmp_path / "whole" / site) for site in SITES], **rules)
-    own = ["--local", str(tmp_path / "own" / "flower_pca-own-1.npz")]
+    own = ["--local", str(tmp_path / "own" / "flower_pca-local-1.npz")]
     expected = simulate("krylov(tol=1e-12)", whole, n_components=3, harmonize="combat", keep=COVARIATES)
     np.testing.assert_allclose(
         scores_at(tmp_path, result, new[1], *own), expected.at_site(1).transform(new[1]), atol=1e-8

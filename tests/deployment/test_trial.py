@@ -91,7 +91,7 @@ def test_the_federation_on_one_machine_is_the_pca_of_three_hospitals(terminal, t
     assert "930 rows x 10 columns at 3 clients" in log.read_text()
     result = PCAResult.load(tmp_path / "pca/result.npz")
     folder = tmp_path / "three-hospitals/hospitals"
-    asked = {"n_components": 3, "scale": "std", "missing": "own_mean", "columns": list(result.feature_names_in_)}
+    asked = {"n_components": 3, "scale": "std", "missing": "local_mean", "columns": list(result.feature_names_in_)}
     files = [pd.read_csv(path) for path in sorted(folder.iterdir())]
     here = simulate("auto(oversample='auto')", files, answers="fixed", **asked)
     assert result.components_.tobytes() == here.components_.tobytes()

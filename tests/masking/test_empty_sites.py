@@ -73,7 +73,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "deviations": {"scale": "std"},
     "not centered": {"center": False},
     "gaps": {"missing": "mean"},
-    "own means in gaps": {"missing": "own_mean"},
+    "own means in gaps": {"missing": "local_mean"},
     "explained": {"explain": ["age", "site"]},
     "without the site": {"adjust": ["age", "site"]},
     "a signal": {"n_components": "signal"},

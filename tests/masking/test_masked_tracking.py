@@ -329,7 +329,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
     own = [[*FIVE[0][:2], None], [*FIVE[1][:2], None], [None, FIVE[2][1], None]]
     assert_same_track(result, track("st_miss", own, n_components=R, steps=3))
     for k, batches_of in enumerate([[0, 1], [0, 1], [1]]):
-        written = sorted(p.name for p in (tmp_path / f"own/flower_pca-own-{k}").iterdir())
+        written = sorted(p.name for p in (tmp_path / f"own/flower_pca-local-{k}").iterdir())
         assert written == [f"batch-{t:06d}.npz" for t in batches_of]
 
 

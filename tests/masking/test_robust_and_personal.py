@@ -176,7 +176,7 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
     assert result.local == {}
     assert sorted(here.local) == list(range(len(parts)))
     for i, own in here.local.items():
-        with np.load(tmp_path / f"flower_pca-own-{i}.npz") as file:
+        with np.load(tmp_path / f"flower_pca-local-{i}.npz") as file:
             assert sorted(file.files) == sorted([*own, "header.json"])
             for key, values in own.items():
                 np.testing.assert_array_equal(file[key], values)

@@ -84,7 +84,7 @@ def test_there_is_a_question_for_every_stage():
 def test_whatever_is_asked_the_same_statistics_give_the_same_answer(stage):
     rng = np.random.default_rng(PLAIN.index(stage))
     X, Y = twins(seed=1)
-    one, other = (Node(0, rows, share_own=True) for rows in (X, Y))
+    one, other = (Node(0, rows, share_local=True) for rows in (X, Y))
     answered = 0
     for number in range(60):
         frame, Z = strangely_asked(rng)
@@ -183,7 +183,7 @@ def test_a_node_gives_the_bits_of_a_simulation_that_answers_alike(name):
     algorithm = make(name, max_rounds=6) if "max_rounds" in make(name).__dataclass_fields__ else make(name)
     wanted = simulate(algorithm, shards, n_components=2, answers="fixed")
     with in_a_run():
-        app = client_app(lambda context: shards[context.node_config["partition-id"]], share_own=True)
+        app = client_app(lambda context: shards[context.node_config["partition-id"]], share_local=True)
         result = PCAStrategy(algorithm, n_components=2).fit(FakeGrid(app, 3))
     assert result.components_.tobytes() == wanted.components_.tobytes()
     assert (result.answers, wanted.answers) == ("fixed", "fixed")

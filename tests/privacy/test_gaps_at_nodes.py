@@ -44,7 +44,7 @@ def test_two_fills_tell_the_rows_with_gaps_where_a_server_chooses_them(fills):
         told_of_gaps(products_of(Node(0, X)), fills)
     assert str(refusal.value) == (
         'This node fills missing values with its own means only, but the run asks for missing="mean". Run with '
-        'missing="own_mean", or ask the node\'s operator.'
+        'missing="local_mean", or ask the node\'s operator.'
     )
 
 
@@ -106,7 +106,7 @@ def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
         node.ask("ssi", *given)
     assert str(refusal.value) == (
         "A column of this node has fewer than 5 missing values (its min_rows), too few to be filled with the means of "
-        'all nodes. Run with missing="own_mean", or ask the node\'s operator.'
+        'all nodes. Run with missing="local_mean", or ask the node\'s operator.'
     )
 
 
@@ -122,7 +122,7 @@ def test_masks_do_not_hide_it_and_the_rule_does():
 
     assert np.abs(recovered("mean") - tables[2][1][0, REST]).max() <= 1e-6
     with pytest.raises(RefusedError, match="fills missing values with its own means only"):
-        recovered("own_mean")
+        recovered("local_mean")
 
 
 def gappy_shards():
@@ -153,17 +153,17 @@ def test_own_means_give_the_pca_of_rows_filled_so(mask, kind, center, scale, ans
     shards = gappy_shards()
     whole, common = filled_by_own(shards)
     settings = {"n_components": 3, "center": center, "scale": scale, "tol": 1e-10, "answers": answers, "mask": mask}
-    result = simulate("krylov", [kind(X) for X in shards], missing="own_mean", **settings)
+    result = simulate("krylov", [kind(X) for X in shards], missing="local_mean", **settings)
     reference = pooled(whole, center=center, scale=scale)
     assert sine(result.components_, reference.components[:3]) <= 1e-7
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:3], rtol=1e-9)
     np.testing.assert_allclose(result.total_variance_, reference.total, rtol=1e-9)
     np.testing.assert_allclose(result.fill_, common, rtol=1e-10)
-    assert result.config["missing"] == "own_mean"
+    assert result.config["missing"] == "local_mean"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["mean", "own_mean"])
+@pytest.mark.parametrize("missing", ["mean", "local_mean"])
 def test_nodes_answer_as_a_simulation_does(missing):
     shards = gappy_shards()
     wanted = simulate("krylov", shards, n_components=3, missing=missing, answers="fixed")
@@ -173,6 +173,6 @@ def test_nodes_answer_as_a_simulation_does(missing):
         assert result.components_.tobytes() == wanted.components_.tobytes()
         assert (result.config["missing"], result.answers) == (missing, "fixed")
         if missing == "mean":  # nodes that do not agree stay out
-            grid = FakeGrid(app_of(shards, answers="fixed", missing="own_mean"), 3)
+            grid = FakeGrid(app_of(shards, answers="fixed", missing="local_mean"), 3)
             alone = PCAStrategy("krylov", n_components=3, missing="mean", min_nodes=1).fit(grid)
             assert alone.n_samples_ == len(shards[2])

@@ -71,7 +71,7 @@ STRATEGIES = [
     Refused({"name": "STMiss", "interval": -1.0}, "interval must be"),
     Refused({"name": "STMiss", "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'"),
 ]
-STANDARDIZE = [Refused({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'")]
+STANDARDIZE = [Refused({"missing": "median"}, "missing must be one of 'error', 'local_mean', 'mean'")]
 HOSTS = [
     Refused(
         {},

@@ -258,7 +258,9 @@ CLIENT = [
     Refused({"max_messages": 3}, "max_messages needs the node's context."),
     Refused({"max_columns": 0}, "max_columns must be a whole number of at least 1. Got 0."),
     Refused({"masked_only": "yes"}, "masked_only must be one of True, False. Got 'yes'."),
-    Refused({"share_own": "false"}, "share_own must be one of True, False. Got 'false'. Choose one of these, without"),
+    Refused(
+        {"share_local": "false"}, "share_local must be one of True, False. Got 'false'. Choose one of these, without"
+    ),
     *[
         Refused(
             {name: given},

@@ -156,8 +156,8 @@ PICTURE = [
         "their own components. Draw it from the result of a simulation, and add shards=[...].",
     ),
     Refused(
-        {"what": "own_map", "algorithm": "exact_per_pca"},
-        'The picture "own_map" needs a result that knows the own components of at least two clients. Draw it from '
+        {"what": "local_map", "algorithm": "exact_per_pca"},
+        'The picture "local_map" needs a result that knows the own components of at least two clients. Draw it from '
         "the result of a simulation, before it is saved.",
     ),
 ]
@@ -184,7 +184,7 @@ RESULT = [
         "Own components must be rows of 12 features",
     ),
     Refused(
-        {"act": "fit_own", "given": TWO[0], "algorithm": "exact_per_pca", "n_components": 12},
+        {"act": "fit_local", "given": TWO[0], "algorithm": "exact_per_pca", "n_components": 12},
         "n_components of own components must be a whole number of at least 0",
     ),
     Refused(

@@ -437,7 +437,7 @@ class Personalized(Iterative[S]):
             if not every.shape[1]:
                 raise ProtocolError(
                     f'No node has sent components for init={self.init!r}. Use init="projection", or let nodes permit '
-                    "it with share_own=True."
+                    "it with share_local=True."
                 )
             return replace(state, U=linalg.leading(every, r), start=None, progress=progress)
         image = total["P"] / float(total["w"])

@@ -1,7 +1,7 @@
 """The closing message of personalized PCA: it orders the shared components, and measures own ones, theta and the error.
 
 All personalized algorithms share it. Each client computes or corrects its local components and keeps
-them with their variances, which become its local result (`own_results`). The server orders the shared
+them with their variances, which become its local result (`local_results`). The server orders the shared
 components, and passes theta, the error and the collected components on to `PersonalResult`.
 """
 
@@ -100,7 +100,7 @@ class PersonalClosing(Stage[ClosingState]):
         return up, {"V": V, "variances": np.maximum(values, 0.0)}
 
     @staticmethod
-    def own_results(memory: Arrays, data: LocalData) -> Arrays:
+    def local_results(memory: Arrays, data: LocalData) -> Arrays:
         if "variances" not in memory:
             return {}
         return {OWN: np.ascontiguousarray(memory["V"].T), "variances": memory["variances"]}

@@ -276,7 +276,7 @@ def words(counts: Array) -> str:
         found.append(f"{FEW} at {lacking}, too few to hold any out")
     if found:
         return f"{said}: {', '.join(found)}"
-    return f"{said}; only nodes that set share_own, or a run with masks, say how many"
+    return f"{said}; only nodes that set share_local, or a run with masks, say how many"
 
 
 def largest(counts: Array) -> int:

@@ -567,8 +567,8 @@ class TripleClosing(PersonalClosing):
         return up, {**found, **memory_of(fit)}
 
     @staticmethod
-    def own_results(memory: Arrays, data: LocalData) -> Arrays:
-        found = PersonalClosing.own_results(memory, data)
+    def local_results(memory: Arrays, data: LocalData) -> Arrays:
+        found = PersonalClosing.local_results(memory, data)
         rows = Rows.of(data)
         fit = recall(rows, memory)
         if not found or fit is None:

@@ -143,7 +143,7 @@ class LowRank(Stage[LowRankState]):
         return sums, memory
 
     @staticmethod
-    def own_results(memory: Arrays, data: LocalData) -> Arrays:
+    def local_results(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # The client was gone before the closing message.
             return {}
         U, lam = memory["U"], float(memory["lam"])

@@ -186,7 +186,7 @@ class Policy:
         chosen = request.frame.fill is not None or "gaps" in request.arrays
         if request.frame.own or not chosen:
             return
-        remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
+        remedy = 'Run with missing="local_mean", or ask the node\'s operator.'
         if self._rules.missing != "mean":
             raise RefusalError(
                 f'This node fills missing values with its own means only, but the run asks for missing="mean". {remedy}'
@@ -199,7 +199,7 @@ class Policy:
 
     def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
         """Remove the node's own results from an answer, unless it agrees or a sum hides them."""
-        if self._rules.share_own or request.stage == messages.STAGE:
+        if self._rules.share_local or request.stage == messages.STAGE:
             return up
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
         shown = dict(up)

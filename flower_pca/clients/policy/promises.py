@@ -61,7 +61,7 @@ _WEAKER: Final[Mapping[str, str]] = {
     "max_epsilon": "the answers can reveal more about single rows",
     "max_delta": "the answers can reveal more about single rows",
     "share_names": "the server sees the names of the columns and of this node",
-    "share_own": "the server can see this node's own components",
+    "share_local": "the server can see this node's own components",
     "split_columns": "the server and all parties can see the scores of each person",
     "answers": "the server can learn single rows from the rounding of products",
     "missing": "the server can compute the sum of the rows with a missing value in a column",

@@ -50,7 +50,7 @@ _LEAST: Final = {
 _NEEDED: Final = ("min_rows", "min_peers", "max_colluders", "record_days")  # numbers that are always set
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "on_small_change": ("answer", "refuse"),
-    "share_own": (True, False),
+    "share_local": (True, False),
     "masked_only": (True, False),
     "single_masks": (True, False),
     "share_names": (True, False),
@@ -158,10 +158,10 @@ class Rules:
     record_days : int, default=1096
         The number of days for which the record is kept. After that, it is deleted month by month.
     output_dir : str or path or None, default=None
-        A folder for the local result of the node, if the algorithm has one: the file flower_pca-own-KEY.npz, where KEY
-        is the partition-id or node id. Nothing of it goes to the server. For a Stream, it is a folder of that name with
-        an npz file for every step.
-    share_own : bool, default=False
+        A folder for the local result of the node, if the algorithm has one: the file flower_pca-local-KEY.npz. KEY is
+        the partition-id or node id. Nothing of it goes to the server. For a Stream, it is a folder of that name with an
+        npz file for every step.
+    share_local : bool, default=False
         Whether the node may send its own components to the server. Personalized algorithms request them to start
         (init="upload" or "qu") or to compare nodes (collect=True). In runs without masks, the rule also covers the
         answers from which theta is estimated, because they lie in the space of the own components; without the rule
@@ -227,10 +227,10 @@ class Rules:
         unscaled columns, "std", "max_abs" or "genotype" for columns scaled in this way. The server and all parties then
         see each person's scores, and without masks the server sees products with X_p X_p'. "any" lets the run choose
         the scale, and also serves runs over rows. A server can then compute all rows.
-    missing : str, default="own_mean"
-        What replaces the node's missing values, in runs that allow missing values. "own_mean" is the node's own mean of
-        the column. "mean" lets the run choose the mean over all nodes. The server can then compute the sum of the rows
-        with a missing value in a column.
+    missing : str, default="local_mean"
+        What replaces the node's missing values, in runs that allow missing values. "local_mean" is the mean of the
+        column at this node. "mean" lets the run choose the mean over all nodes. The server can then compute the sum of
+        the rows with a missing value in a column.
     gap_values : float, mapping, str or None, default=None
         Constants that replace missing values in runs with noise: a number for all columns, or a number for each column
         by name, in a node-config such as "age=50,weight=70". They must not be computed from the rows, because one row
@@ -277,7 +277,7 @@ class Rules:
     run_record: bool | str | os.PathLike[str] | None = None
     record_days: int = 1096
     output_dir: str | os.PathLike[str] | None = None
-    share_own: bool = False
+    share_local: bool = False
     min_noise: float | None = None
     max_clip: float | None = None
     masked_only: bool = False
@@ -296,7 +296,7 @@ class Rules:
     share_names: bool = True
     split_columns: bool | str = False
     answers: str = "fixed"
-    missing: str = "own_mean"
+    missing: str = "local_mean"
     gap_values: float | Mapping[str, float] | str | None = None
     noise_seed: int | None = None
     allow_noise: bool = True
@@ -319,7 +319,7 @@ class Rules:
             if getattr(self, name) is not None or name in _NEEDED:
                 checks.integer(name, getattr(self, name), least=least)
         checks.choices(self, _CHOICES)
-        checks.choice("missing of a node", self.missing, ("own_mean", "mean"))
+        checks.choice("missing of a node", self.missing, ("local_mean", "mean"))
         if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
             raise ConfigError(
                 "data_name must be at most 64 letters, digits, hyphens and underscores. Got "

@@ -23,7 +23,7 @@ from flower_pca.clients.storage import folders, ledger, record
 HOLDS: Final = {
     "runs": "what a run remembers",
     "statistics": "the statistics of its rows",
-    "own": "its own results",
+    "local": "its local results",
     "rows": "the rows that were last answered from",
     "ledger": "what was told of its rows",
     "record": "the record of runs",
@@ -118,7 +118,7 @@ class Shelf:
         places = {
             "runs": (rules.memory_dir, [folders.MEMORY.format(key, "*"), folders.BEGAN.format(key)]),
             "statistics": (rules.memory_dir, [folders.FIXED.format(key), folders.CELLS.format(key)]),
-            "own": (rules.output_dir, owns),
+            "local": (rules.output_dir, owns),
             "rows": (rows.parent, [rows.name]),
             "ledger": (self.ledger.parent, [self.ledger.name]),
             "record": (record.folder_of(rules), [record.pattern(self.data)]),

@@ -45,7 +45,7 @@ _BEGAN: Final = "rows that runs began with"
 # The folder in the home of the node's user that contains the ledger if there is no memory_dir
 HOME: Final = ".flower_pca"
 # The node's own result, in output_dir
-OWN: Final = "flower_pca-own-{}.npz"
+OWN: Final = "flower_pca-local-{}.npz"
 
 
 def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
@@ -106,7 +106,7 @@ def note_began(path: Path, runs: dict[str, str]) -> None:
         files.write(path, _BEGAN, {"runs": runs}, {}, private=True)
 
 
-def own_file(folder: str | os.PathLike[str], key: int) -> Path:
+def local_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Return the path of the node's own result."""
     return _place(folder, OWN, key)
 

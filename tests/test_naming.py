@@ -1,5 +1,6 @@
 """Test that names of columns are compared in normal form, and that messages show the remaining differences."""
 
+import itertools
 import json
 import tracemalloc
 import unicodedata
@@ -12,7 +13,6 @@ from flower_pca import PCAResult, simulate
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.labels import clean, unlike
 from flower_pca.data.sources import make
-from flower_pca.names import columns
 from flower_pca.names.columns import Heading, digest, read_names, write_names
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
@@ -92,15 +92,37 @@ def test_damaged_lists_of_names_are_refused(sent):
         read_names("A message", {"columns": sent})
 
 
-def test_a_short_message_with_names_cannot_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(columns, "_UNPACKED", 10**6)
-    packed = zlib.compress(json.dumps(["a" * 100] * 10**5).encode())
-    assert len(packed) < 10**5
+@pytest.mark.parametrize(
+    "text",
+    [json.dumps(["a" * 100] * 10**6), json.dumps(["a", *[""] * 10**7]), "[" + "1.5," * 10**7 + "1]", "[]," * 10**7],
+    ids=["long names", "empty names", "numbers", "lists"],
+)
+def test_a_short_message_with_names_cannot_fill_the_memory(text):
+    """What is unpacked is refused before it is much longer than the message, and so before it is read."""
+    packed = zlib.compress(text.encode(), 9)
+    assert len(text) > 250 * len(packed)
     tracemalloc.start()
     with pytest.raises(ProtocolError, match="need different names"):
         read_names("A message", {"columns": packed})
-    assert tracemalloc.get_traced_memory()[1] < 5 * 10**6
+    assert tracemalloc.get_traced_memory()[1] < 200 * len(packed)
     tracemalloc.stop()
+
+
+def test_nor_can_one_with_as_many_names_as_it_may_have():
+    """Two letters for each name take the most memory for what they are long."""
+    names = ["".join(letters) for letters in itertools.product(map(chr, range(97, 97 + 17)), repeat=4)]
+    packed = zlib.compress(json.dumps(names).encode(), 9)
+    tracemalloc.start()
+    assert read_names("A message", {"columns": packed}) == tuple(names)
+    assert tracemalloc.get_traced_memory()[1] < 500 * len(packed)
+    tracemalloc.stop()
+
+
+def test_names_that_compress_too_well_travel_as_they_are():
+    names = tuple(f"{'concentration of the protein in the plasma ' * 3}{i}" for i in range(1000))
+    sent = write_names(names)
+    assert isinstance(sent, str)
+    assert read_names("A message", {"columns": sent}) == names
 
 
 def test_an_older_result_with_other_forms_is_matched(tmp_path):

@@ -36,7 +36,8 @@ E = TypeVar("E", bound=FlowerPCAError)
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
 LONGEST: Final = 200  # characters of a name that may be sent
 _SHORT: Final = 2**12  # characters of a list of names that are sent as they are
-_UNPACKED: Final = 2**28  # bytes of a list of names at most, so that a short message cannot fill the memory
+# A list of names is at most so many times as long as it is compressed, so that a short message cannot fill the memory.
+_DENSEST: Final = 16
 _MOST: Final = 20  # names that a message lists
 _LISTED: Final = option("columns", ["..."])
 _AMONG: Final = " among numbers"
@@ -296,10 +297,14 @@ def digest(names: Iterable[str]) -> str:
 def write_names(names: tuple[str, ...]) -> str | bytes:
     """Return names of columns as they are sent: as JSON, which is compressed by zlib if it is long.
 
-    Each message to each node has the names, which would be a fifth of it for 60,000 variants.
+    Each message to each node has the names, which would be a fifth of it for 60,000 variants. A list that
+    compresses to less than a receiver accepts is sent as it is.
     """
     text = json.dumps(names)
-    return text if len(text) <= _SHORT else zlib.compress(text.encode())
+    if len(text) <= _SHORT:
+        return text
+    packed = zlib.compress(text.encode())
+    return packed if len(text) <= _DENSEST * len(packed) else text
 
 
 def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -> tuple[str, ...] | None:
@@ -317,7 +322,7 @@ def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -
     try:
         text = plain[COLUMNS]
         if isinstance(text, bytes):
-            text = zlib.decompressobj().decompress(text, _UNPACKED)
+            text = zlib.decompressobj().decompress(text, max(_DENSEST * len(text), 1))
         names = json.loads(text)
     # A sender may nest brackets deeper than Python can read them.
     except (TypeError, ValueError, RecursionError, zlib.error):

@@ -1,1 +1,1 @@
-"""Columns at different places: one room from rows to doors, for one thought."""
+"""Runs in which each client holds different columns of the same people (vertically partitioned data)."""

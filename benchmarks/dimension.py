@@ -1,11 +1,12 @@
 """How often n_components="signal" finds as many components as are planted: `python -m benchmarks.dimension [draws]`.
 
-`python -m benchmarks.dimension noise [draws]` measures how often it finds a component in rows without any; half as many
-draws if there are more than 200 columns.
+`python -m benchmarks.dimension noise [draws] [seed]` measures how often it finds a component in rows without any;
+half as many draws if there are more than 200 columns.
 
 Three sites share the rows. A draw is in where each planted eigenvalue is at least 1.2 times the threshold it is held
 against (a pooled one: that of tables with flipped signs less the planted components before it) and at most ten times
-the next: planted ones are drawn with up to four times the next; with a third argument, up to so many times.
+the next: planted ones are drawn with up to four times the next; with a third argument, up to so many times. The second
+argument restricts the run to sizes with this number of columns (0 for all sizes), and the fourth is the seed.
 """
 
 import sys
@@ -146,23 +147,25 @@ def false_components(noise, n, d, *, draws=DRAWS, seed=0):
     return float(np.mean([counted(noise(rng, n, d), draw)[0] > 0 for draw in range(draws)]))
 
 
-def of_noise(draws=DRAWS):
+def of_noise(draws=DRAWS, seed=0):
     lines = []
     for name, noise in NOISE.items():
-        shares = [false_components(noise, n, d, draws=draws if d < 200 else draws // 2) for n, d in NOISE_SIZES]
+        shares = [
+            false_components(noise, n, d, draws=draws if d < 200 else draws // 2, seed=seed) for n, d in NOISE_SIZES
+        ]
         lines.append([name, *(f"{share:.1%}" for share in shares)])
         print(*lines[-1], file=sys.stderr, flush=True)
     print(table(["rows", *(f"{n:,} x {d}" for n, d in NOISE_SIZES)], lines))
 
 
-def main(draws=DRAWS, columns=0, steep=STEEP):
+def main(draws=DRAWS, columns=0, steep=STEEP, seed=0):
     lines = []
     for noise in (equal, by_column, by_site, heavy):
         for n, d in SIZES:
             if columns not in (0, d):
                 continue
             for k in RANKS:
-                drawn, right, more, beyond, mean, most = share(noise, n, d, k, draws=draws, steep=steep)
+                drawn, right, more, beyond, mean, most = share(noise, n, d, k, draws=draws, seed=seed, steep=steep)
                 lines.append([noise.__name__, n, d, k, drawn, right, more, beyond, f"{mean:.1f}", most])
                 print(*lines[-1], file=sys.stderr, flush=True)
     head = ["noise", "n", "columns", "planted", "draws", "right", "more", "two more", "messages", "at most"]

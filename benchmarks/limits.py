@@ -1,4 +1,4 @@
-"""How often ordinary new rows lie beyond the limits of monitoring: `python -m benchmarks.limits [draws] [new rows]`.
+"""How often ordinary new rows lie beyond the limits: `python -m benchmarks.limits [draws] [new rows] [seed]`.
 
 Three components are real. A draw fits them to the rows of three sites, and scores rows that had no part in the fit.
 `python -m benchmarks.limits time [draws]` has rows that follow each other in time, or belong to persons.
@@ -149,10 +149,10 @@ def of_scores(draws=30):
     print(table(["columns x rows", "transform", "project"], lines))
 
 
-def main(draws=DRAWS, new=NEW):
+def main(draws=DRAWS, new=NEW, seed=0):
     lines = []
     for name, (d, n, law, given) in SHAPES.items():
-        found = of_shape(d, n, law, given, draws=draws, new=new)
+        found = of_shape(d, n, law, given, draws=draws, new=new, seed=seed)
         lines.append([name, *(f"{spe:.2%} / {t2:.2%}" for spe, t2 in found)])
         print(*lines[-1], file=sys.stderr, flush=True)
     print(table(["columns x rows", *(f"SPE / T2 at {level:g}" for level in LEVELS)], lines))

@@ -239,7 +239,7 @@ def test_a_place_below_0_in_a_masked_sum_is_refused_by_name():
         "mask.position": -1,
         "mask.peers": [1],
         "mask.needed": 2,
-        "mask.afresh": 0,
+        "mask.course": np.zeros(32, dtype=np.uint8),
     }
     assert "mask.key" in keys
     answer = said(node, "masked", {**asked, "mask.exchanges": other["mask.exchange"][None]}, number=1)

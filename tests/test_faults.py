@@ -396,15 +396,18 @@ def test_lost_memory_is_recovered_from(who):
 
 
 @pytest.mark.parametrize("folder", [True, False])
-def test_a_resumed_run_says_if_its_nodes_have_begun_afresh(folder, tmp_path):
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_resumed_run_says_if_its_nodes_have_begun_afresh(mask, folder, tmp_path):
     """The server is killed, and its nodes are restarted: what they keep of a run is lost without a folder for it."""
     grid = grid_of(THREE, **({"memory_dir": tmp_path / "nodes"} if folder else {}))
 
     with pytest.raises(Killed):
-        strategies.FAPS(n_components=2, checkpoint=tmp_path / "run").fit(grid, on_round=stop_after(9, error=Killed))
+        strategies.FAPS(n_components=2, mask=mask, checkpoint=tmp_path / "run").fit(
+            grid, on_round=stop_after(9, error=Killed)
+        )
     for node in grid.nodes:
         grid.forget(node)
-    result = strategies.FAPS(n_components=2, checkpoint=tmp_path / "run").fit(grid)
+    result = strategies.FAPS(n_components=2, mask=mask, checkpoint=tmp_path / "run").fit(grid)
     assert is_pca_of(result, THREE)
     assert result.status.ok
     assert ("began again" in result.status.words) != folder

@@ -44,7 +44,7 @@ from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, S
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 16  # The version of checkpoints, which grows with every change of what is kept.
+LAYOUT: Final = 17  # The version of checkpoints, which grows with every change of what is kept.
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 

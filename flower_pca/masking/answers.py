@@ -21,7 +21,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Meter, Reply, Sum, nbytes
 from flower_pca.masking import coverage, fixed, messages
 from flower_pca.masking.group import MaskingGroup
-from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why
+from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why, why_all
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
 from flower_pca.settings.masks import MaskedSums
@@ -184,6 +184,7 @@ def accept(
     phase: Phase,
     length: int,
     heading: Heading,
+    course: bytes | None,
 ) -> Acceptance:
     """Separate the good answers from the others.
 
@@ -201,6 +202,8 @@ def accept(
         The numbers of an upload.
     heading : Heading
         The columns of the run, where they are known; else 0 of them.
+    course : bytes or None
+        The course of the newest sum that counts, or None before the first one.
     """
     got, replied = Acceptance(), {}
     for reply in replies:
@@ -224,7 +227,9 @@ def accept(
         for client, reason in odd.items():
             del got.answers[client]
             got.failures[client] = Failure(client, reason, lasting=True)
-        got.notes = {client: why(client, "All clients begin again.") for client in strays(got.answers)}
+        strayed = strays(got.answers, course)
+        words = why if len(strayed) < len(got.answers) else why_all
+        got.notes = {client: words(client, "All clients begin again.") for client in strayed}
     if phase == Phase.UPLOAD:
         # Their masks do not cancel. Like those of a client that drops out, they are computed again.
         for client in strays(got.answers):
@@ -250,6 +255,7 @@ def _check(
         "mask.key": (KEY,),
         "mask.d": (),
         "mask.past": (DIGEST,),
+        "mask.earlier": (DIGEST,),
         "mask.signature": (width,),
     }
     # A client that was not asked may have no position in the group. It is refused for that below.

@@ -72,17 +72,18 @@ def answer(
     dither : DitherSource
         From a digest of what is asked to the bits of the noise that blurs the steps of fixed point.
     """
-    own, secrets = messages.plain(memory), Secrets.of(memory)
+    own, before, secrets = messages.plain(memory), messages.before_of(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
     if step == Phase.KEYS:
-        past = NOTHING if secrets is None else secrets.past.tobytes()
-        up, secrets = _keys(arrays, data, demands, past=past)
-        return up, {**own, **secrets.to_memory()}
+        courses = (NOTHING, NOTHING) if secrets is None else (secrets.past.tobytes(), secrets.earlier.tobytes())
+        up, secrets = _keys(arrays, data, demands, courses)
+        return up, {**messages.with_before(own, before), **secrets.to_memory()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         # This is an answer and not a refusal, so that the server does not count it as a permanent failure.
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
         up, secrets = _shares(arrays, data, secrets, demands)
+        own, secrets = _to_course(arrays["mask.course"].tobytes(), own, before, secrets)
     elif step == Phase.UPLOAD:
         secrets = _admit(arrays, data, secrets, demands)
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
@@ -93,6 +94,8 @@ def answer(
             fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
         counted = counting(own, past, name)
         up, own = _ask_stage(stage, name, arrays, data, counted, summed)
+        if messages.remembers(name):
+            before, secrets = messages.kept(counted, name), replace(secrets, earlier=secrets.past)
         # The layers' words are included, because a client that was asked for less noise must not cancel with the
         # others.
         every = {**arrays, **flat(layers)} if layers else arrays
@@ -101,9 +104,19 @@ def answer(
         y = fixed.encode_answer(arrays, up, own, dither(said))
         up, secrets = _upload(arrays, secrets, y, newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
+        up["mask.kept"] = secrets.past
     else:
         up, secrets = _unmask(arrays, secrets, demands)
-    return up, {**own, **secrets.to_memory()}
+    return up, {**messages.with_before(own, before), **secrets.to_memory()}
+
+
+def _to_course(course: bytes, own: Arrays, before: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
+    """Return the memory of this course: the present one, the one before the newest answer, or none."""
+    if course == secrets.past.tobytes():
+        return own, secrets
+    if course == secrets.earlier.tobytes():
+        return messages.gone_back(own, before), replace(secrets, past=secrets.earlier)
+    return own, replace(secrets, past=raw(NOTHING))
 
 
 def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
@@ -143,7 +156,9 @@ def _ask_stage(
         raise messages.SpentError(words, own) from error
 
 
-def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: bytes) -> tuple[Arrays, Secrets]:
+def _keys(
+    arrays: Arrays, data: LocalData | Stream, demands: Demands, courses: tuple[bytes, bytes]
+) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
     right = setup.shape == (SEED,) and setup.dtype == np.uint8
     require(right, f"The name of this set-up does not have {SEED} bytes.")
@@ -154,14 +169,18 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
     # A stream is read early only if the server does not know its columns. Later its first batch may be gone.
     if isinstance(data, Stream) and "mask.d" not in arrays:
         d = data.columns()
+    past, earlier = map(raw, courses)
     up = {
         "mask.exchange": raw(keys[0]),
         "mask.key": raw(keys[1]),
         "mask.d": np.array(d or 0, dtype=np.int64),
         "mask.signature": raw(signature),
-        "mask.past": raw(past),
+        "mask.past": past,
+        "mask.earlier": earlier,
     }
-    begun = Secrets.begin(setup=setup, single=np.array(single), exchange=raw(exchange), own=raw(own), past=raw(past))
+    begun = Secrets.begin(
+        setup=setup, single=np.array(single), exchange=raw(exchange), own=raw(own), past=past, earlier=earlier
+    )
     return up, begun
 
 
@@ -199,7 +218,6 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
         step=np.array(int(Phase.UPLOAD)),
         names=names,
         agreed=raw(agreed),
-        past=raw(NOTHING) if arrays["mask.afresh"] else secrets.past,
     )
     sealed, own, _ = shares.deal(secrets, 0, secrets.own.tobytes(), peers)
     up = {"mask.shares": sealed, "mask.agreed": raw(demands.sign(agreed))}

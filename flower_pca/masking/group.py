@@ -12,7 +12,7 @@ from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import coverage, messages, primitives
-from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, rows, strays, texts
+from flower_pca.masking.messages import DIGEST, NOTHING, SIGNATURE, Phase, raw, rows, strays, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.settings.masks import MaskedSums
 
@@ -38,9 +38,13 @@ class MaskingGroup:
         How many clients have been asked to take part.
     answers : mapping
         What those that do have answered, in the order of their keys.
+    course : bytes or None, default=None
+        The course of the newest sum that counts, or None before the first one.
     """
 
-    def __init__(self, masks: MaskedSums, setup: bytes, audience: int, answers: Mapping[int, Arrays]) -> None:
+    def __init__(
+        self, masks: MaskedSums, setup: bytes, audience: int, answers: Mapping[int, Arrays], course: bytes | None = None
+    ) -> None:
         least = max(2, masks.quorum(audience))
         if len(answers) < least:
             raise NotEnoughNodes(
@@ -71,8 +75,12 @@ class MaskingGroup:
         self._fates: dict[int, tuple[list[int], list[int]]] = {}
         self._uploads: dict[int, Array] = {}
         self._course = b""
-        # Whether earlier requests have differed between clients.
-        self._afresh = bool(strays(answers))
+        # The course that the clients begin with. If earlier requests have differed between clients, they begin afresh.
+        self._begin_with = NOTHING
+        if not strays(answers, course):
+            self._begin_with = next(a["mask.past"].tobytes() for a in answers.values()) if course is None else course
+        # The course of what the clients keep after a sum.
+        self.kept = NOTHING
 
     @property
     def ready(self) -> frozenset[int]:
@@ -112,7 +120,7 @@ class MaskingGroup:
                 signed["mask.members"] = rows(self._exchange, KEY)
         return {
             "mask.needed": np.array(self._needed),
-            "mask.afresh": np.array(self._afresh),
+            "mask.course": raw(self._begin_with),
             "mask.position": np.array(i),
             "mask.peers": np.array(peers, dtype=np.int64),
             "mask.exchanges": rows([self._exchange[peer] for peer in peers], KEY),
@@ -155,7 +163,7 @@ class MaskingGroup:
         for client, arrays in answers.items():
             i = self.position[client]
             self._uploads[i] = arrays["mask.y"]
-            self._course = arrays["mask.past"].tobytes()
+            self._course, self.kept = arrays["mask.past"].tobytes(), arrays["mask.kept"].tobytes()
             key = arrays["mask.key"].tobytes()
             self._publish(i, key, self._peers[i], arrays["mask.shares"])
         self._check("uploaded their part of a masked sum", self._uploads)
@@ -178,7 +186,8 @@ class MaskingGroup:
             return {"mask.shares": (len(self._neighbors[i]), letter), "mask.agreed": signature}
         if step == Phase.UPLOAD:
             letters = {"mask.shares": (len(self._peers[i]), letter)}
-            return {"mask.y": (length,), "mask.key": (KEY,), "mask.past": (DIGEST,), **letters}
+            courses = {"mask.past": (DIGEST,), "mask.kept": (DIGEST,)}
+            return {"mask.y": (length,), "mask.key": (KEY,), **courses, **letters}
         return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._owners(i).items()}
 
     def total(self, answers: Mapping[int, Arrays]) -> Array:

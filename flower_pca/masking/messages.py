@@ -12,12 +12,17 @@ in their order. Messages without an answer are not in it. Masks of clients with 
 cancel. Clients send the digest with their keys and with every upload. It depends only on what the server
 has asked.
 
+The server may lose a sum after its clients have answered, for example if it is killed before it has
+unmasked the sum. It then repeats the message after a new set-up. So a client also keeps what it had before
+its newest answer, with the digest of that time, and goes back to it if the set-up names this digest.
+
 | what happens                              | the digest                                 | what is kept        |
 | ----------------------------------------- | ------------------------------------------ | ------------------- |
 | nothing is kept                           | `NOTHING`                                  |                     |
 | an answer of a stage of an algorithm      | `course` of the old one and the message    | what the stage says |
 | of a stage of every run, as an evaluation | stays: the answer is made of rows alone    | stays               |
-| a client is told to begin afresh          | `NOTHING`                                  | what rows alone say |
+| a set-up asks for the course before       | that one                                   | what belongs to it  |
+| a set-up asks for any other course        | `NOTHING`                                  | what rows alone say |
 | a message without masks, lost secrets     | `NOTHING`: what is kept counts for nothing | likewise            |
 """
 
@@ -52,12 +57,12 @@ NOTHING: Final = bytes(DIGEST)
 
 def course(past: bytes, said: bytes, stage: str) -> bytes:
     """Extend a course by a message to this stage, whose digest is `said`."""
-    return sha256(b"flower_pca masks: answered" + (past if _remembers(stage) else NOTHING) + said).digest()
+    return sha256(b"flower_pca masks: answered" + (past if remembers(stage) else NOTHING) + said).digest()
 
 
 def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
     """Return the part of a client's memory that a stage may see: all with a course, else what rows alone give."""
-    if past != NOTHING or not _remembers(stage):
+    if past != NOTHING or not remembers(stage):
         return own
     rest = _of_stage(own)
     counted = {name: a for name, a in own.items() if name not in rest}
@@ -70,14 +75,39 @@ def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
     """Return the course of the messages behind what a client keeps after it has answered a stage."""
     if not _of_stage(own):
         return NOTHING
-    if _remembers(stage):
+    if remembers(stage):
         return newest
     return past
 
 
-def strays(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
-    """Return the clients whose course differs from the most frequent one."""
+def with_before(own: Arrays, before: Arrays) -> Arrays:
+    """Return a client's memory with what it has kept before its newest answer."""
+    return {**own, **{f"{BEFORE}{name}": a for name, a in before.items()}}
+
+
+def before_of(memory: Arrays) -> Arrays:
+    """Return what a client has kept before its newest answer."""
+    return {name.removeprefix(BEFORE): a for name, a in memory.items() if name.startswith(BEFORE)}
+
+
+def gone_back(own: Arrays, before: Arrays) -> Arrays:
+    """Return a client's memory without its newest answer. What layers have spent, and batches that were taken, stay."""
+    rest = _of_stage(own)
+    layers = {name: a for name, a in own.items() if name not in rest}
+    return {**layers, **before, **batch.lasting(rest)}
+
+
+def kept(own: Arrays, stage: str) -> Arrays:
+    """Return what a client must keep of its memory before it answers a stage, to answer the same message again."""
+    # The batch of a tracker's step stays, so that it is not taken twice.
+    return {} if stage in registry.TRACKERS else _of_stage(own)
+
+
+def strays(answers: Mapping[int, Arrays], course: bytes | None = None) -> tuple[int, ...]:
+    """Return the clients that cannot answer from a course, or if it is None, those that differ from most clients."""
     courses = {client: arrays["mask.past"].tobytes() for client, arrays in answers.items()}
+    if course is not None:
+        return tuple(i for i, past in courses.items() if course not in (past, answers[i]["mask.earlier"].tobytes()))
     votes = Counter(courses.values())
     most = max(votes, key=votes.__getitem__, default=NOTHING)
     return tuple(client for client, course in courses.items() if course != most)
@@ -88,7 +118,12 @@ def why(client: int, then: str) -> str:
     return f"Client {client} received other messages of this run than most clients, or in another order. {then}"
 
 
-def _remembers(stage: str) -> bool:
+def why_all(client: int, then: str) -> str:
+    """Describe a client if all clients have strayed."""
+    return f"Client {client}, like all others, does not have the state that this run continues from. {then}"
+
+
+def remembers(stage: str) -> bool:
     """Return whether a stage answers from its memory, as those of algorithms do."""
     return bool(registry.owners(stage))
 
@@ -103,6 +138,7 @@ STAGE: Final = "masked"  # The stage that every message of a masked run names, w
 # The prefix of everything that is not the stage's own, in messages and in a client's memory.
 PREFIX: Final = "mask."
 BOUND: Final = "mask.bound."
+BEFORE: Final = "mask.before."  # The prefix of what a client has kept before its newest answer.
 ASK_SERVER: Final = "This node sent nothing in return. Ask the operator of the server why."
 # The size in bytes of a signature: the SHA-256 of its key, and the two numbers of ECDSA on any curve.
 SIGNATURE: Final = 164
@@ -118,8 +154,8 @@ SENT: Final[Mapping[str, Ask]] = {
     for ask, names in (
         (index(3), ("step",)),
         (index(_MOST), ("number", "d", "needed", "position", "clients")),
-        (FLAG, ("single", "afresh")),
-        (_TEXT, ("setup", "stage")),
+        (FLAG, ("single",)),
+        (_TEXT, ("setup", "stage", "course")),
         (_TEXTS, ("exchanges", "signatures", "firsts", "members", "keys", "shares", "agreed", "columns")),
         (_CLIENTS, ("peers", "survived", "dropped")),
     )

@@ -75,6 +75,8 @@ class Masked(WrappedRun):
         self._keepers: frozenset[int] = frozenset()
         # Clients that have answered a message of the algorithm.
         self._begun: frozenset[int] = frozenset()
+        # The course of what clients keep after the newest sum that counts, or None before the first one.
+        self._course: bytes | None = None
         # The first client that declines what the run could continue with, and why.
         self._declined = ""
 
@@ -135,7 +137,9 @@ class Masked(WrappedRun):
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
         known = self._run.position.model.heading or Heading(self._run.position.columns)
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
-        got = accept(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
+        got = accept(
+            sent, replies, group=self._group, phase=self._phase, length=length, heading=known, course=self._course
+        )
         self._declined = self._declined or got.declined
         self._watch(got)
         if self._group is None and got.answers:
@@ -167,7 +171,8 @@ class Masked(WrappedRun):
         if not got.notes:
             return
         pasts = {client: said["mask.past"].tobytes() for client, said in got.answers.items()}
-        if any(pasts.get(client) == NOTHING for client in self._keepers):
+        # If all have strayed, they are ahead of a server that was interrupted, or have lost their memory.
+        if len(got.notes) == len(got.answers) or any(pasts.get(client) == NOTHING for client in self._keepers):
             self._run.mark_loss()
         self._begun = self._keepers = frozenset()  # All clients begin anew.
 
@@ -175,6 +180,7 @@ class Masked(WrappedRun):
         """Return the state between two sums. An unfinished sum is asked for again after a new set-up."""
         header, arrays = self._run.checkpoint(steps=steps)
         header |= {"messages": in_brief(self._history), "mask_keepers": sorted(self._keepers)}
+        header["mask_course"] = None if self._course is None else self._course.hex()
         return header, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
@@ -182,6 +188,8 @@ class Masked(WrappedRun):
         self._run.restore(header, arrays)
         self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
         self._begun = self._keepers = frozenset(header["mask_keepers"])
+        course = header["mask_course"]
+        self._course = None if course is None else bytes.fromhex(course)
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:
@@ -233,7 +241,7 @@ class Masked(WrappedRun):
         if group is None:
             assert self._carried is not None
             audience, self._phase = len(self._carried.to), Phase.SHARES
-            self._group = MaskingGroup(self._masks, self._setup.tobytes(), audience, answers)
+            self._group = MaskingGroup(self._masks, self._setup.tobytes(), audience, answers, self._course)
         elif self._phase == Phase.SHARES:
             group.take_shares(answers)
             self._ask(group)
@@ -254,6 +262,7 @@ class Masked(WrappedRun):
         try:
             sums = self._layout.sums(group.total(answers))
             came.append(Sum(uploaded, self._carried.number, sums, self._declined))
+            self._course = group.kept
         except ProtocolError as error:
             # Nobody can tell who has spoilt the sum, so the run asks all clients again, with new keys.
             self._dropped |= {client: Failure(client, str(error)) for client in uploaded}

@@ -26,6 +26,7 @@ class Secrets:
     signed, else zeros. A set-up without self-masks (`single`) has no seeds and no shares of self-masks. `agreed` is
     what the client has signed about the group, or would have signed. `vouched` are the peers that have signed the same.
     `past` is the digest of the messages on which the rest of the client's memory depends, or zeros if there are none.
+    `earlier` is the digest before the newest answer.
     `columns` is what each of the `peers` has written about its columns, and last what the client itself has, if the
     client requires this.
     """
@@ -47,6 +48,7 @@ class Secrets:
     agreed: Array
     vouched: Array
     past: Array
+    earlier: Array
     columns: Array
 
     @cached_property
@@ -68,7 +70,7 @@ class Secrets:
         return self.own.tobytes()[last]
 
     @classmethod
-    def begin(cls, *, setup: Array, single: Array, exchange: Array, own: Array, past: Array) -> Secrets:
+    def begin(cls, *, setup: Array, single: Array, exchange: Array, own: Array, past: Array, earlier: Array) -> Secrets:
         """Begin with a client that has keys and knows no peer yet."""
         zero, none = np.array(0), np.empty(0, dtype=np.uint8)
         return cls(
@@ -89,6 +91,7 @@ class Secrets:
             agreed=none,
             vouched=none,
             past=past,
+            earlier=earlier,
             columns=none,
         )
 

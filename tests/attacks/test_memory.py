@@ -8,6 +8,7 @@ from dishonest import Node, Sums, error_of, signed
 from flower_pca import ProtocolError, Stream, registry
 from flower_pca.algorithms.robust.sizes import BINS
 from flower_pca.masking import client
+from flower_pca.masking.messages import NOTHING, raw
 
 D, P, VICTIM = 12, 3, 2
 RNG = np.random.default_rng(3)
@@ -107,16 +108,25 @@ def test_memories_that_were_moved_apart_give_noise_in_the_same_set_up(stage, tmp
 
 
 class Chosen(Sums):
-    """Sums whose server decides by itself who begins afresh at the set-up."""
+    """Sums whose server decides by itself at the set-up who begins afresh, or goes back, and who stays as it is."""
 
-    def __init__(self, nodes, chosen, **more):
-        self.chosen = chosen
+    def __init__(self, nodes, chosen, *, back=False, **more):
+        self.chosen, self.back, self.told = chosen, back, {}
         super().__init__(nodes, **more)
 
+    def course_of(self, i):
+        past, earlier = (self.told[i][name].tobytes() for name in ("mask.past", "mask.earlier"))
+        if i not in self.chosen:
+            return past
+        return earlier if self.back else NOTHING
+
     def send(self, i, arrays, frame=None):
-        if "mask.afresh" in arrays:
-            arrays = {**arrays, "mask.afresh": np.array(i in self.chosen)}
-        return super().send(i, arrays, frame)
+        if "mask.course" in arrays:
+            arrays = {**arrays, "mask.course": raw(self.course_of(i))}
+        answer = super().send(i, arrays, frame)
+        if "mask.past" in answer and "mask.earlier" in answer:
+            self.told[i] = answer
+        return answer
 
 
 @pytest.mark.slow
@@ -129,6 +139,22 @@ def test_nor_does_a_new_set_up_bring_them_together(stage, chosen, tmp_path):
     sums = Chosen(nodes, chosen, algorithm=stage, run="one")
     with pytest.raises(ProtocolError, match="noise"):
         sums.sum(stage, then, shapes, dict.fromkeys(shapes, 1e8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ASKED)
+def test_nor_do_clients_that_go_back_to_before_their_newest_answers(stage, tmp_path):
+    """The others have answered the same message twice, the victim another one in between."""
+    first, rest, then, shapes = ASKED[stage]
+    nodes = nodes_in(tmp_path)
+    bounds = dict.fromkeys(shapes, 1e8)
+    primed(nodes, stage, first, rest, shapes, run="one")
+    again = Chosen(nodes, range(len(nodes)), back=True, algorithm=stage, run="one")
+    again.sum(stage, rest, shapes, bounds)  # all have gone back to where they were before the first sum
+    primed(nodes, stage, first, rest, shapes, run="one")
+    sums = Chosen(nodes, (0, 1, 3), back=True, algorithm=stage, run="one")
+    with pytest.raises(ProtocolError, match="noise"):
+        sums.sum(stage, then, shapes, bounds)
 
 
 @pytest.mark.slow

@@ -176,6 +176,37 @@ def test_over_flower_a_value_beyond_the_bound_is_named_and_the_run_goes_on_witho
 
 @pytest.mark.usefixtures("lines")
 @pytest.mark.slow
+@pytest.mark.parametrize("answered", [2, 5])
+@pytest.mark.parametrize("name", ["faps", "dcf_pca", "consensus_rpca"])
+def test_a_server_killed_while_nodes_answer_goes_on_to_the_same_bits(name, answered, tmp_path):
+    """Nodes that have answered the message, and nodes that have not, are asked it again."""
+    settings = {"n_components": 2, "mask": True, "max_rounds": 4, "min_nodes": 5}
+
+    def grid_in(folder):
+        return grid_of(FIVE, memory_dir=tmp_path / folder, noise_seed=0)
+
+    whole = strategies.PCAStrategy(name, **settings).fit(grid_in("whole"))
+    third, grid = whole.history.of(name)[2].number, grid_in("killed")
+
+    def kill(message):
+        # The messages of a round go out one by one, and each is answered before the next one goes out.
+        if len(grid.sent) == 5 * third + answered + 1:
+            grid.on_push = None
+            raise KeyboardInterrupt
+
+    grid.on_push = kill
+    strategy = strategies.PCAStrategy(name, **settings, checkpoint=tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        strategy.fit(grid)
+    resumed = strategies.PCAStrategy(name, **settings, checkpoint=tmp_path / "run").fit(grid)
+    assert len(resumed.history) > len(whole.history)
+    assert resumed.status == whole.status
+    assert not any(r.notes for r in resumed.history)
+    np.testing.assert_array_equal(resumed.components_, whole.components_)
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.slow
 def test_a_server_killed_in_a_sum_goes_on_with_a_new_set_up(tmp_path):
     path, grid = tmp_path / "run.ckpt", grid_of(FIVE)
     whole = strategies.SSI(n_components=2, mask=True).fit(grid_of(FIVE))

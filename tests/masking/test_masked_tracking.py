@@ -191,7 +191,7 @@ def test_nothing_but_sums_is_told_in_the_clear():
         pass
     told = {name for answers in run.came for arrays in answers.values() for name in arrays}
     keys = {"mask.exchange", "mask.key", "mask.signature", "mask.agreed", "mask.shares", "mask.selves", "mask.keys"}
-    assert told == keys | {"mask.d", "mask.y", "mask.past"}
+    assert told == keys | {"mask.d", "mask.y", "mask.past", "mask.earlier", "mask.kept"}
     down = {name for message in run.sent for name in message.arrays if not name.startswith("mask.")}
     assert down == {"step", "lap", "refine", "seed", "width", "d", "P", "block"}
 

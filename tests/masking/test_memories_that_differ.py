@@ -91,7 +91,7 @@ def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afres
     record = run.step()
     assert (record.answered, record.failures) == (5, {})
     assert record.notes == {"3": f"{reason} All clients begin again."}
-    assert run.message().arrays_for(1)["mask.afresh"]
+    assert run.message().arrays_for(1)["mask.course"].tobytes() == NOTHING
     run.step()
     assert {course_of(run, i) for i in range(5)} == {NOTHING}
     run.step()

@@ -98,7 +98,7 @@ def test_nothing_but_sums_is_told_in_the_clear():
     run = Run(FIVE, "ssi", reconstruction_error=True)
     run.finish()
     told = {name for answers in run.came for arrays in answers.values() for name in arrays}
-    keys = {"mask.exchange", "mask.key", "mask.d", "mask.signature", "mask.past"}
+    keys = {"mask.exchange", "mask.key", "mask.d", "mask.signature", "mask.past", "mask.earlier", "mask.kept"}
     assert told == keys | {"mask.shares", "mask.agreed", "mask.y", "mask.selves", "mask.keys"}
     counts = {float(node.n) for node in run.nodes}
     for answers in run.came:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shelve
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     verb("--page", help="make docs/papers and its pictures from the results")
     add("--again", action="store_true", help="run also what has been run, and say what moved in each record replaced")
     add("--first", type=int, default=lot.FIRST, help=f"the first of the fresh seeds of --check (default: {lot.FIRST})")
+    text = "folder in which --paper keeps single runs, and takes them from after it was stopped; delete it afterwards"
+    add("--points", type=Path, metavar="FOLDER", help=text)
     add("--seed", type=int, default=0, help="by which --lot draws")
     add("--data-dir", type=Path, default=data.folder(), help="folder of the papers' data sets, as npz")
     given = parser.parse_args(argv)
@@ -49,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif given.lot is not None:
         lot.write(lot.run(given.lot, given.seed, given.data_dir))
     else:
-        run(sorted(chosen), paper=given.paper, again=given.again, data_dir=given.data_dir)
+        run(sorted(chosen), paper=given.paper, again=given.again, data_dir=given.data_dir, points=given.points)
 
 
 def show() -> None:
@@ -86,8 +90,13 @@ def check(programs: Sequence[str], *, first: int, data_dir: Path) -> None:
         print("\n" + "\n".join(report.lines(outside)))
 
 
-def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) -> None:
-    """Run what is not there yet, the quickest first, and keep each result as it comes."""
+def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path, points: Path | None = None) -> None:
+    """Run what is not there yet, the quickest first, and keep each result as it comes.
+
+    With a folder for `points`, a program that was stopped goes on from the single runs that it has kept there.
+    """
+    if points:
+        points.mkdir(parents=True, exist_ok=True)
     items = {item.program: item for item in catalogue.ITEMS if item.program}
     kept = {program: record.read(program) for program in programs}
     waiting = [p for p in programs if again or not (old := kept[p]) or (paper and old.size != "paper")]
@@ -96,7 +105,7 @@ def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) ->
     print(f"{len(programs) - len(waiting)} of {len(programs)} are recorded and stay as they are.")
     if waiting:
         about = f"about {whole:.0f} minutes of one core" if paper else "in small size"
-        print(f"{len(waiting)} to run, {about}; the spread of single seeds takes as long again for the short ones.")
+        print(f"{len(waiting)} to run, {about}; the spread of single seeds can take as long again.")
     for program in waiting:
         if old := kept[program]:
             print(f"  replaces the record of {program}: {old.date}, {page.drawn(old.seeds)}, {old.size} size")
@@ -111,7 +120,7 @@ def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) ->
             print(f"kept: the record is at the paper's size. To replace it, delete {record.path(program)}.")
             continue
         try:
-            made = _made(items[program], paper, data_dir)
+            made = _made(items[program], paper, data_dir, points)
         except DataError as error:
             print(f"left out: {error}")
             continue
@@ -120,12 +129,16 @@ def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) ->
             print("\n".join(moved(old, made)), flush=True)
 
 
-def _made(item: catalogue.Item, paper: bool, data_dir: Path) -> record.Record:
+def _made(item: catalogue.Item, paper: bool, data_dir: Path, kept: Path | None) -> record.Record:
     experiments, name, seeds = item.experiment()
     assert item.program is not None
-    opts = report.Options((name,), Path("out"), (), data_dir, seeds if paper else 1, paper)
-    made = record.made(item.program, experiments[name], opts)
-    return record.swung(made, experiments[name], opts) if paper and made.minutes <= lot.MINUTES else made
+    file = str(kept / item.program.replace("/", "_")) if kept else ""
+    with shelve.open(file) if kept else nullcontext(dict[str, report.Point]()) as points:
+        opts = report.Options((name,), Path("out"), (), data_dir, seeds if paper else 1, paper, points=points)
+        made = record.made(item.program, experiments[name], opts)
+        # A record of few seeds needs runs of five for its swings, and that many may take hours.
+        costly = len(made.seeds) < record.FEW and made.minutes > lot.MINUTES
+        return record.swung(made, experiments[name], opts) if paper and not costly else made
 
 
 def moved(old: record.Record, new: record.Record) -> list[str]:

@@ -209,7 +209,7 @@ def _vanishing(rows: Rows) -> bool:
 def _parted(rows: Rows) -> bool:
     """The parts are found with one to three own components too many."""
     few = [list(row.values()) for row in rows if row["own ranks"] in ("r2+1", "r2+2", "r2+3")]
-    return all(number(row[-1]) <= 1e-3 for row in few)
+    return all(_last(row[-1]) <= 1e-3 for row in few)
 
 
 def _no_worse(rows: Rows) -> bool:

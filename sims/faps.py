@@ -147,10 +147,6 @@ class Course:
         """
         return problems.rounds_to(np.maximum(self.moved, np.append([np.inf], self.moved[:-1])), RULE)
 
-    def at_rule(self, values: Array) -> str:
-        """A figure where the rule stops."""
-        return report.NONE if self.by_rule is None else report.number(float(values[self.by_rule - 1]))
-
 
 def course(
     algorithm: str | FAPS | LocalPower,
@@ -199,12 +195,11 @@ def table1(opts: report.Options) -> report.Found:
     found = _courses("table1", size.pose, opts)
     for method, courses in found.items():
         known = TABLE1_PAPER.get(method, (report.NONE, report.NONE))
-        first = courses[0]
-        ends = first.at_rule(first.errors), known[1], first.at_rule(first.kkt), f"{first.seconds[-1]:.0f}"
+        ends = _at_rule(courses, "errors"), known[1], _at_rule(courses, "kkt"), f"{courses[0].seconds[-1]:.0f}"
         rows.append([method, _span(courses), known[0], _span(courses, rule=True), *ends])
     title = f"Table 1: {size.label}, {size.clients} clients"
-    note = f"{_counted(opts, size)}; errors and seconds of the first."
-    return report.Found(title, rows, note, _drawing(title, {size.label: found}))
+    note = f"{_counted(opts, size)}; {_ENDS}; seconds of the first."
+    return report.Found(title, rows, note, _drawing(title, {size.label: found}), stated=opts.seeds > 1)
 
 
 def table2(opts: report.Options) -> report.Found:
@@ -217,17 +212,16 @@ def table2(opts: report.Options) -> report.Found:
         for whole in sizes:
             size = whole if opts.paper else whole.cut(CUTS["table2"])
             if size.counted not in known:
-                known[size.counted] = _courses(f"table2, {size.label}", size.pose, opts, rule=False)
+                known[size.counted] = _courses(f"table2, {size.label}", size.pose, opts)
             found = known[size.counted]
-            first = {method: courses[0] for method, courses in found.items()}
-            kkt = [first[m].at_rule(first[m].kkt) for m in ("SSI", "LocalPower", "FAPS")]
-            error = first["FAPS"].at_rule(first["FAPS"].errors)
+            kkt = [_at_rule(found[method], "kkt") for method in ("SSI", "LocalPower", "FAPS")]
+            error = _at_rule(found["FAPS"], "errors")
             rows.append([name, size.label, *(_span(courses) for courses in found.values()), *kkt, error])
         for method, cell in zip(("SSI", "LocalPower", "FAPS"), TABLE2_PAPER[name], strict=True):
             blank = [report.NONE] * (len(rows[0]) - 3)
             rows.append([name, f"paper, {method}: KKT, error, mean of 4", cell, *blank])
-    note = f"{_counted(opts)}; KKT violation and error where rule (27) stops, of the first draw and start."
-    return report.Found("Table 2 and Fig. 2: one of d, n, k, xi varied", rows, note)
+    note = f"{_counted(opts)}; {_ENDS}."
+    return report.Found("Table 2 and Fig. 2: one of d, n, k, xi varied", rows, note, stated=opts.seeds > 1)
 
 
 def table3(opts: report.Options) -> report.Found:
@@ -243,14 +237,13 @@ def table3(opts: report.Options) -> report.Found:
         n, name = X.shape[0] if opts.paper else min(X.shape[0], IMAGE_ROWS), data.located(source)[0].stem
         for frame, center in (("as they are", False), ("centred", True)):
             found = _courses(f"table3, {name}, {frame}", partial(_pictures, X, n, center), opts)
-            faps = found["FAPS"][0]
-            ends = faps.at_rule(faps.kkt), faps.at_rule(faps.errors)
+            ends = _at_rule(found["FAPS"], "kkt"), _at_rule(found["FAPS"], "errors")
             rows.append([f"{name}, {n} of {X.shape[0]} x {X.shape[1]}", frame, *map(_span, found.values()), *ends])
             panels[f"{name}, {frame}"] = found
     rows.append(["paper, mean of 4 sets", "not said", *["-"] * len(METHODS), "4.42e-06", "5.06e-08"])
-    note = f"Messages to an error of {TARGET:g}; KKT violation and error of FAPS where rule (27) stops."
+    note = f"Messages to an error of {TARGET:g}; {_ENDS}. Then: of FAPS."
     title = f"Table 3 and Fig. 3: pictures, k={IMAGE_K}, {IMAGE_CLIENTS} clients"
-    return report.Found(title, rows, note, _drawing(title, panels))
+    return report.Found(title, rows, note, _drawing(title, panels), stated=opts.seeds > 1)
 
 
 def _pictures(X: Any, n: int, center: bool, seed: int) -> problems.Problem:
@@ -309,25 +302,25 @@ def table4(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["of", *METHODS, "error then: FAPS"]]
     rows.append(["paper", *(TABLE4_PAPER.get(method, report.NONE) for method in METHODS), "7.67e-08"])
     found = _courses("table4", partial(_uneven, size), opts)
-    faps = found["FAPS"][0]
-    rows.append(["ours", *map(_span, found.values()), faps.at_rule(faps.errors)])
+    rows.append(["ours", *map(_span, found.values()), _at_rule(found["FAPS"], "errors")])
     title = f"Table 4: uneven clients, {size.label}, n_i = {size.d} i"
-    note = f"{_counted(opts, size)}, the least..the most of them all."
-    return report.Found(title, rows, note, _drawing(title, {"first draw": found}))
+    note = f"{_counted(opts, size)}; {_ENDS}."
+    return report.Found(title, rows, note, _drawing(title, {"first draw": found}), stated=opts.seeds > 1)
 
 
 def leading(opts: report.Options) -> report.Found:
     """The problems of Tables 1 and 4 on their leading columns, and on twice as many."""
+    draw = opts.one()
     rows: list[list[object]] = [["problem", "columns", *METHODS, "error of FAPS after 40"]]
     for name, whole in (("Table 1", TABLE1), ("Table 4", TABLE4)):
         size = whole if opts.paper else whole.cut(CUTS["table1"])
         for times in (1, 2):
-            problem = size.pose(0, times=times)
-            found = _starts(f"leading, {name}, {problem.d} columns", problem, 0, opts)
-            late = found["FAPS"][0].errors[:40][-1]
-            rows.append([name, problem.d, *map(_span, found.values()), report.number(float(late))])
-    note = f"Messages to an error of {TARGET:g}; clients alike in size, the first draw."
-    return report.Found("The leading columns, and twice as many", rows, note)
+            problem = size.pose(draw, times=times)
+            found = _starts(f"leading, {name}, {problem.d} columns", problem, draw, opts)
+            late = report.span(sorted(float(course.errors[:40][-1]) for course in found["FAPS"]), report.number)
+            rows.append([name, problem.d, *map(_span, found.values()), late])
+    note = f"Messages to an error of {TARGET:g}, the least..the most of the starts; clients alike in size, one draw."
+    return report.Found("The leading columns, and twice as many", rows, note, stated=True)
 
 
 def rule(opts: report.Options) -> report.Found:
@@ -352,9 +345,8 @@ def penalties(opts: report.Options) -> report.Found:
     for name, of, pose, share in _penalized(opts):
         counts = []
         for seed in opts.each():
-            report.progress(f"penalties, {name}, draw {seed}")
-            posed = pose(seed)
-            counts.append([_to_target(spec, posed, share, opts) for spec in runs.values()])
+            run = partial(_of_draw, pose, tuple(runs.values()), share, opts, seed)
+            counts.append(opts.once(f"penalties, {name}, draw {seed}", run))
         shares = [b / a for a, b in counts if a < np.inf]
         rows.append([name, of, *(_range(column, ".0f") for column in zip(*counts, strict=True)), _range(shares, ".2f")])
     note = (
@@ -362,7 +354,15 @@ def penalties(opts: report.Options) -> report.Found:
         f"in {LIMITS[opts.paper]}. Fig. 4 in small size. Apart: no problem of the paper's; clients with the same rows, "
         "of whom some are asked in each round, and three clients of three rows."
     )
-    return report.Found("Penalties of FAPS: the paper's, and measured from the rows", rows, note)
+    return report.Found("Penalties of FAPS: the paper's, and measured from the rows", rows, note, stated=opts.seeds > 1)
+
+
+def _of_draw(
+    pose: Callable[[int], problems.Problem], specs: Sequence[str], share: float, opts: report.Options, seed: int
+) -> list[float]:
+    """The messages that each takes on the draw of the seed."""
+    posed = pose(seed)
+    return [_to_target(spec, posed, share, opts) for spec in specs]
 
 
 def _to_target(spec: str, posed: problems.Problem, share: float, opts: report.Options) -> float:
@@ -421,42 +421,27 @@ def _uneven(size: Size, seed: int) -> problems.Problem:
 
 
 def _courses(
-    what: str,
-    pose: Callable[[int], problems.Problem],
-    opts: report.Options,
-    methods: Mapping[str, str] = METHODS,
-    *,
-    rule: bool = True,
+    what: str, pose: Callable[[int], problems.Problem], opts: report.Options, methods: Mapping[str, str] = METHODS
 ) -> dict[str, list[Course]]:
-    """Every method on the draw of each seed, from several starts: those of the first draw first.
-
-    The first start of a draw goes on to the paper's rule, without `rule` that of the first draw alone.
-    """
+    """Every method on the draw of each seed, from several starts: those of the first draw first."""
     found: dict[str, list[Course]] = {method: [] for method in methods}
     for seed in opts.each():
-        starts = _starts(what, pose(seed), seed, opts, methods, rule=rule or seed == opts.first)
-        for method, courses in starts.items():
+        for method, courses in _starts(what, pose(seed), seed, opts, methods).items():
             found[method] += courses
     return found
 
 
 def _starts(
-    what: str,
-    problem: problems.Problem,
-    draw: int,
-    opts: report.Options,
-    methods: Mapping[str, str] = METHODS,
-    *,
-    rule: bool = True,
+    what: str, problem: problems.Problem, draw: int, opts: report.Options, methods: Mapping[str, str] = METHODS
 ) -> dict[str, list[Course]]:
-    """Every method from each start; with `rule` the first of them goes on to it."""
+    """Every method from each start; the first of them goes on to the paper's rule."""
     pooled, joined = problem.pooled(), batched.joined(problem)
     found: dict[str, list[Course]] = {}
     for method in methods:
         posed = pooled if method in ONLY_SUMS else joined
         starts = range(STARTS if opts.paper else 1)
         found[method] = [
-            _course(f"{what}, draw {draw}, start {i}", method, posed, i, opts, to_rule=rule and i == 0) for i in starts
+            _course(f"{what}, draw {draw}, start {i}", method, posed, i, opts, to_rule=i == 0) for i in starts
         ]
     return found
 
@@ -472,19 +457,28 @@ def _course(
     messages: int | None = None,
 ) -> Course:
     """A run; of what sends more than sums, all clients are in one."""
-    report.progress(f"{what}: {method}")
     algorithm, most = (METHODS | MEASURED)[method], messages or LIMITS[opts.paper]
-    report.ran(algorithm)
-    if method in ONLY_SUMS:
-        return course(algorithm, problem, seed=start, messages=most, to_rule=to_rule)
-    with batched.known(algorithm) as joined:
-        return course(joined, problem, seed=start, messages=most, to_rule=to_rule)
+
+    def run() -> Course:
+        report.ran(algorithm)
+        if method in ONLY_SUMS:
+            return course(algorithm, problem, seed=start, messages=most, to_rule=to_rule)
+        with batched.known(algorithm) as joined:
+            return course(joined, problem, seed=start, messages=most, to_rule=to_rule)
+
+    return opts.once(f"{what}: {method}", run)
 
 
 def _span(courses: Sequence[Course], *, rule: bool = False) -> str:
     """The least..the most; of the rule, of the starts that went on to it."""
     counts = [c.by_rule for c in courses if c.by_rule] if rule else [c.to_target for c in courses]
     return report.span(counts or [None])
+
+
+def _at_rule(courses: Sequence[Course], what: str) -> str:
+    """The least..the most of a figure where the rule stops."""
+    found = [float(getattr(c, what)[c.by_rule - 1]) for c in courses if c.by_rule]
+    return report.span(sorted(found), report.number) if found else report.NONE
 
 
 def _drawing(title: str, panels: dict[str, dict[str, list[Course]]]) -> report.Drawing:
@@ -494,6 +488,10 @@ def _drawing(title: str, panels: dict[str, dict[str, list[Course]]]) -> report.D
     return report.Drawing(f"{title}; first draw", curves, error="relative error of singular values")
 
 
+_ENDS: Final = (
+    "the least..the most of draws and starts; KKT violation and error where rule (27) stops, of the runs that go on to "
+    "it, the first start of each draw"
+)
 SEEDS: Final = (1, 5)  # in small size, in the paper's
 EXPERIMENTS: Final[report.Experiments] = {
     "table1": table1,

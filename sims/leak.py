@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -74,8 +75,8 @@ def fig1a(given: report.Options) -> report.Found:
             report.ran(algorithm)
             audits = []
             for seed in seeds:
-                report.progress(f"fig1a: {kind}, {algorithm}, draw {seed}")
-                audits.append(audited(algorithm, _rows(kind, n, d, seed), p))
+                run = partial(_drawn, algorithm, kind, (d, n, p), seed)
+                audits.append(given.once(f"fig1a: {kind}, {algorithm}, draw {seed}", run))
             rows.append([kind, algorithm, *_cells(algorithm, audits)])
             panels[f"{kind}: {algorithm}"] = curves(audits[0])
     note = (
@@ -83,13 +84,20 @@ def fig1a(given: report.Options) -> report.Found:
         "||(I - ZZ')CZ||_F / ||CZ||_F. Outside: error of (I - ZZ')C_1 Z. Curves are those of the first draw."
     )
     title = f"Fig. 1a: d={d}, n={n}, p={p}, {CLIENTS} clients"
-    return report.Found(title, rows, note, report.Drawing(title, panels, error="relative error", along="message"))
+    drawing = report.Drawing(title, panels, error="relative error", along="message")
+    return report.Found(title, rows, note, drawing, stated=given.seeds > 1)
 
 
 def _rows(kind: str, n: int, d: int, seed: int) -> problems.Array:
     if kind == "normal":
         return np.random.default_rng(seed).standard_normal((n, d))
     return problems.synthetic(n, problems.geometric(d, 1.01), seed=seed)
+
+
+def _drawn(algorithm: str, kind: str, size: tuple[int, int, int], seed: int) -> Audit:
+    """What the server learns of the first client in one draw."""
+    d, n, p = size
+    return audited(algorithm, _rows(kind, n, d, seed), p)
 
 
 def audited(algorithm: str, X: problems.Array, p: int) -> Audit:
@@ -128,9 +136,8 @@ def fig1b(given: report.Options) -> report.Found:
         messages = LATE if d > WIDE else LONG
         runs = []
         for seed in seeds:
-            report.progress(f"fig1b: d={d}, draw {seed}")
-            shards = problems.evenly(np.random.default_rng(seed).standard_normal((n, d)), CLIENTS)
-            runs.append(watched(shards, p, looks=looks, messages=messages))
+            run = partial(_watched, (d, n, p), looks, messages, seed)
+            runs.append(given.once(f"fig1b: d={d}, draw {seed}", run))
         cells = [_known([told for told, _ in runs], looks)]
         for m in (d // p + BEYOND[-1], LATE):
             cells.append(report.span([told[m][0] for told, _ in runs]))
@@ -142,7 +149,7 @@ def fig1b(given: report.Options) -> report.Found:
         f"d / p + {BEYOND[-1]} and {LATE}; rank: of all blocks so far, without directions fainter than 1e-12 of the "
         "strongest."
     )
-    return report.Found(f"Fig. 1b: n={n}, p={p}", rows, note)
+    return report.Found(f"Fig. 1b: n={n}, p={p}", rows, note, stated=given.seeds > 1)
 
 
 def _known(draws: Sequence[dict[int, tuple[int, float]]], looks: Sequence[int]) -> str:
@@ -180,6 +187,15 @@ def watched(
         chosen = make("ssi(oversample=0)", tol=0.0, max_rounds=messages, patience=messages)
         simulate(chosen, shards, n_components=p, center=False, on_round=watch)
     return told, done[0] if done else None
+
+
+def _watched(
+    size: tuple[int, int, int], looks: Sequence[int], messages: int, seed: int
+) -> tuple[dict[int, tuple[int, float]], int | None]:
+    """The same of normal rows drawn by the seed."""
+    d, n, p = size
+    shards = problems.evenly(np.random.default_rng(seed).standard_normal((n, d)), CLIENTS)
+    return watched(shards, p, looks=looks, messages=messages)
 
 
 def attacked(Z: problems.Array, X: problems.Array) -> tuple[int, float]:

@@ -21,6 +21,7 @@ MARKS: Final = ("data", "size", "algorithm", "repetitions")  # in which a run ma
 PROVED: Final = ("Theorem", "Lemma", "Prop.", "Corollary", "Assumption", "Appendix")  # what an item's name begins with
 MADE: Final = "<!-- Made by `python -m sims --page` from the files in sims/results: change those, not this page. -->"
 
+UNMEASURED: Final = "How far single seeds swing has not been measured: numbers that print no spread have none."
 INDEX: Final = """# The papers, run again
 
 Five papers are behind this package. Each has a page that says whether its claims came out when this package ran the
@@ -44,8 +45,11 @@ The cause of a difference is one of four:
 | the data | The paper's data are not published or not at hand. |
 | the paper | The paper's words do not produce its numbers, or its statement does not hold for its problem. |
 
-*Swing* is the factor within which the numbers of single seeds lie off those of their row. A *-* means that nothing in a
-row swings by more than its last digit.
+Most numbers come from five or ten seeds and are printed with their spread: as *3..7*, the least and the most of the
+seeds, which is one number if all seeds agree, or as a mean with its deviation in brackets. Other tables have a column
+*swing*: the factor within which the numbers of single seeds lie off those of their row. A *-* means that nothing in a
+row swings by more than its last digit, and *one seed* that the row has no spread. Below each table stands which seeds
+ran.
 
 *As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. *All that can
 be had* means that only the data are not the paper's, because they are not published or not at hand.
@@ -277,6 +281,7 @@ def _section(item: Item, names: list[str], found: Record) -> str:
     lines = ['<details markdown="1">', f"<summary>{name}: {agreement(item)}</summary>", "", f"{found.title}.", ""]
     lines += [_row(header), "|" + "---|" * len(header), *map(_row, rows), ""]
     lines += [f"{found.note}\n"] if found.note else []
+    lines += [f"{UNMEASURED}\n"] if found.swings is None else []
     for claim in claims.CLAIMS.get(found.item, ()):
         lines += [f"- {'✓' if claim.holds(found.table) else '✗'} {claim.words}"]
     lines += [""] if claims.CLAIMS.get(found.item) else []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cases import every
@@ -152,3 +155,83 @@ def test_items_are_drawn_by_lot_and_run_with_other_seeds(drawing, capsys):
 def test_every_program_in_the_lot_is_of_an_item():
     kept = lot.read()
     assert kept is None or {again.program for again in kept.runs} <= {item.program for item in ITEMS}
+
+
+def counting(ran, *, fewer=False):
+    """An experiment that notes which seeds really run, with one row of the first seed alone if `fewer`."""
+
+    def run(seed):
+        ran.append(seed)
+        report.ran("ssi")
+        return float(np.random.default_rng(seed).normal(5.0, 0.5))
+
+    def experiment(opts):
+        rows = [["of", "seeds", "mean"]]
+        for name, most in (("all", None), ("one", 1)) if fewer else (("all", None),):
+            drawn = [opts.once(f"{name}, seed {seed}", partial(run, seed)) for seed in opts.each(most)]
+            rows.append([name, len(drawn), f"{np.mean(drawn):.2f}"])
+        return report.Found("A table", rows)
+
+    return experiment
+
+
+def options(**given):
+    return report.Options(("a",), Path("out"), (), Path("data"), 5, True, **given)
+
+
+def test_the_tables_of_single_seeds_take_no_run_twice():
+    ran = []
+    experiment, opts = counting(ran), options()
+    made = record.swung(record.made("room/a", experiment, opts), experiment, opts)
+    assert ran == [0, 1, 2, 3, 4]
+    assert made.algorithms == ["ssi"]
+    assert float(made.swings[0]) > spread.SIMILAR
+
+
+def test_a_row_of_one_seed_says_so_instead_of_a_swing():
+    ran = []
+    experiment, opts = counting(ran, fewer=True), options()
+    made = record.swung(record.made("room/a", experiment, opts), experiment, opts)
+    assert sorted(ran) == [0, 0, 1, 2, 3, 4]
+    assert made.swings[1] == spread.ONE
+    other = [made.rows[0], made.rows[1], ["one", "1", "9.99"]]
+    assert spread.compared(made.rows, other, 5, made.swings) == spread.Checked(1, 1, [])
+
+
+def test_numbers_that_state_their_own_spread_need_no_tables_of_single_seeds():
+    asked = []
+
+    def experiment(opts):
+        asked.append(list(opts.each()))
+        return report.Found("A table", [["of", "messages"], ["all", "3..7"]], stated=True)
+
+    made = record.swung(record.made("room/a", experiment, options()), experiment, options())
+    assert made.swings == ["-"]
+    assert asked == [[0, 1, 2, 3, 4]]
+
+
+def test_a_program_that_was_stopped_goes_on_from_what_it_has_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    ran, broken = [], [True]
+
+    def run(seed):
+        if broken and seed == 3:
+            raise KeyboardInterrupt
+        ran.append(seed)
+        report.ran("ssi")
+        return float(seed)
+
+    def experiment(opts):
+        drawn = [opts.once(f"seed {seed}", partial(run, seed)) for seed in opts.each()]
+        return report.Found("A table", [["of", "mean"], ["all", f"{np.mean(drawn):.2f}"]])
+
+    monkeypatch.setattr(catalogue.Item, "experiment", lambda item: ({"fig3": experiment}, "fig3", 5))
+    arguments = ["--paper", "personal/fig3", "--points", str(tmp_path / "points")]
+    with pytest.raises(KeyboardInterrupt):
+        command.main(arguments)
+    assert record.read("personal/fig3") is None
+    broken.clear()
+    command.main(arguments)
+    assert ran == [0, 1, 2, 3, 4]
+    kept = record.read("personal/fig3")
+    assert (kept.seeds, kept.algorithms, kept.rows[1]) == ([0, 1, 2, 3, 4], ["ssi"], ["all", "2.00"])

@@ -39,7 +39,8 @@ class Record:
     date : str
         The day of the run.
     minutes : float
-        Of one core; of what another item of the same run had left for it, none.
+        Of one core, those of runs that were kept from a program that was stopped included; of what another item of
+        the same run had left for it, none.
     versions : dict
         Of flower_pca, numpy, scipy and Python.
     title, rows, note
@@ -47,8 +48,8 @@ class Record:
     drawing : dict or None
         The title of the curves, their axes, and by panel and label every so many points of each.
     swings : list of str or None
-        Of each row, the factor within which the numbers of single seeds lie; empty where rows are of single seeds; None
-        in a record of before it was measured, and where that takes too long.
+        For each row, the factor within which the numbers of single seeds lie; "-" if none of them does, or if each
+        number states its own spread; empty if rows are of single seeds; None if it has not been measured.
     """
 
     item: str
@@ -94,9 +95,10 @@ def read(item: str) -> Record | None:
 
 def made(item: str, experiment: Any, opts: report.Options) -> Record:
     """Run an experiment and record it."""
-    begun = process_time()
+    begun, kept = process_time(), set(opts.points)
     report.RAN.clear()
     found = experiment(opts)
+    seconds = process_time() - begun + sum(opts.points[name].seconds for name in opts.used & kept)
     drawing = found.drawing and {
         "title": found.drawing.title,
         "error": found.drawing.error,
@@ -109,21 +111,25 @@ def made(item: str, experiment: Any, opts: report.Options) -> Record:
         seeds=sorted(opts.drawn),
         algorithms=sorted(report.RAN),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        minutes=round((process_time() - begun) / 60.0, 1),
+        minutes=round(seconds / 60.0, 1),
         versions=versions(),
         title=found.title,
         rows=_printed(found.rows),
         note=found.note,
         drawing=drawing,
+        swings=[report.NONE] * (len(found.rows) - 1) if found.stated else None,
     )
 
 
 def swung(record: Record, experiment: Any, opts: report.Options) -> Record:
-    """The record with how far single seeds lie from it: its own, or five where it has fewer."""
+    """The record with how far single seeds lie from it: its own, or five if it has fewer."""
+    if record.swings is not None:
+        return record
     if not record.seeds:
-        return replace(record, swings=["-"] * (len(record.rows) - 1))
-    seeds = record.seeds if len(record.seeds) >= FEW else range(opts.first, opts.first + FEW)
-    found = [experiment(replace(opts, first=seed, seeds=1, drawn=set())).rows for seed in seeds]
+        return replace(record, swings=[report.NONE] * (len(record.rows) - 1))
+    enough = len(record.seeds) >= FEW
+    seeds, whole = (record.seeds, opts.first) if enough else (range(opts.first, opts.first + FEW), None)
+    found = [experiment(replace(opts, first=seed, seeds=1, drawn=set(), whole=whole)).rows for seed in seeds]
     return replace(record, swings=spread.swings(record.rows, [_printed(rows) for rows in found]))
 
 

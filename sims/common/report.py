@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from time import process_time
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from flower_pca import DataError
 from sims.common import data
 
 Curves: TypeAlias = Mapping[str, npt.NDArray[Any]]
+T = TypeVar("T")
 
 NONE: Final = "-"  # a number that is not known, or a target that is never reached
 RAN: Final[set[str]] = set()  # the algorithms of the experiment under way
@@ -28,11 +30,32 @@ _COLOURS: Final = (
 
 
 @dataclass(frozen=True)
+class Point:
+    """One run of an experiment: what it found, which algorithms ran, and the seconds of a core that it took."""
+
+    found: Any
+    algorithms: frozenset[str]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Options:
     """What the command line says, the same for every simulation; and which seeds a program has really taken.
 
     An experiment draws its seeds by `each`, so that a record can say which ran, whatever was asked for; and it says
-    by `ran` which algorithms have run.
+    by `ran` which algorithms have run. What takes long it runs by `once`: the whole table and the tables of single
+    seeds then share their runs, and a program that was stopped goes on from the runs that it has kept.
+
+    Attributes
+    ----------
+    first : int
+        The first seed.
+    whole : int or None
+        For the table of a single seed: the first seed of the table that it is part of.
+    points : MutableMapping
+        The runs so far, by their names.
+    used : set of str
+        The names of those that the table is made of.
     """
 
     only: tuple[str, ...]
@@ -43,12 +66,36 @@ class Options:
     paper: bool
     first: int = 0
     drawn: set[int] = field(default_factory=set, compare=False)
+    whole: int | None = None
+    points: MutableMapping[str, Point] = field(default_factory=dict, compare=False)
+    used: set[str] = field(default_factory=set, compare=False)
 
     def each(self, most: int | None = None) -> Iterator[int]:
-        """The seeds, `most` of them, from `first` on; each counts as one that has run once it is drawn."""
-        for seed in range(self.first, self.first + self.seeds)[:most]:
+        """The seeds, `most` of them, from `first` on; each counts as one that has run once it is drawn.
+
+        A row of fewer seeds than the table stays the same in the tables of all single seeds.
+        """
+        first = self.first
+        if most is not None and self.whole is not None and first >= self.whole + most:
+            first = self.whole
+        for seed in range(first, first + self.seeds)[:most]:
             self.drawn.add(seed)
             yield seed
+
+    def once(self, point: str, run: Callable[[], T]) -> T:
+        """What the run of this name finds, or has found before."""
+        self.used.add(point)
+        if point not in self.points:
+            progress(point)
+            before, begun = set(RAN), process_time()
+            RAN.clear()
+            found = run()
+            self.points[point] = Point(found, frozenset(RAN), process_time() - begun)
+            RAN.update(before)
+        kept = self.points[point]
+        RAN.update(kept.algorithms)
+        answer: T = kept.found
+        return answer
 
     def one(self) -> int:
         """The first seed, where a program has but one."""
@@ -67,12 +114,17 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Found:
-    """What an experiment has found: a table, its rows with the header first, and curves if it has any."""
+    """What an experiment has found: a table, its rows with the header first, and curves if it has any.
+
+    `stated` says that each number is given with its spread: as the least..the most of the seeds, which is one number if
+    they agree, or as a mean with its deviation.
+    """
 
     title: str
     rows: list[list[object]]
     note: str = ""
     drawing: Drawing | None = None
+    stated: bool = False
 
 
 Experiments: TypeAlias = Mapping[str, Callable[["Options"], Found]]

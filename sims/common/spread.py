@@ -16,12 +16,13 @@ Table: TypeAlias = Sequence[Sequence[str]]  # the header first
 LEVEL: Final = 0.999  # at which the means and deviations of two runs have to agree
 ROUNDING: Final = 1e-12  # errors below it are rounding, and alike
 SKEWED: Final = 0.5  # of a mean, the deviation from which on neither t nor F holds
+ONE: Final = "one seed"  # instead of a swing, for a row whose column "seeds" says 1
 SIMILAR: Final = 1.05  # a factor that two printed digits do not tell from none
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _MEAN: Final = re.compile(r"(\S+) \((\S+)\)")
 _END: Final = r"(-|\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 _SPAN: Final = re.compile(rf"{_END}\.\.{_END}")
-_LABEL: Final = re.compile(r"draw|seed|s( to \S+)?|s: .*|seconds")  # of a row, or made by a machine's load
+_LABEL: Final = re.compile(r"draw|seeds?|s( to \S+)?|s: .*|seconds")  # of a row, or made by a machine's load
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,16 @@ def swings(table: Table, singles: Sequence[Table]) -> list[str]:
     """Of each row, the factor within which the numbers of single seeds lie; "-" if nothing in it swings.
 
     Cells with a deviation or a span of their own are left out, but for means whose deviation says little as it is of
-    their size: one seed of ten may have made it. Empty where single seeds make other rows.
+    their size: one seed of ten may have made it. Empty if single seeds make other rows.
     """
     if not singles or any(len(single) != len(table) for single in singles):
         return []
     header, *rows = table
     found = []
     for i, row in enumerate(rows, start=1):
+        if dict(zip(header, row, strict=True)).get("seeds") == "1":
+            found.append(ONE)
+            continue
         cells = [cell for single in singles for cell in zip(header, row, single[i], strict=True)]
         factors = [_apart(printed, other) for name, printed, other in cells if _counts(name, printed)]
         most = max(factors, default=1.0)
@@ -89,13 +93,14 @@ def compared(table: Table, again: Table, seeds: int, swing: Sequence[str] | None
             if row == other or alike[j] or _LABEL.fullmatch(header[j]):  # the paper's rows, and labels
                 continue
             checked.numbers += 1
-            if swing is None and _counts(header[j], printed) and not _MEAN.fullmatch(printed) and printed != came:
+            unstated = swing is None or (bool(swing) and swing[i] == ONE)
+            if unstated and _counts(header[j], printed) and not _MEAN.fullmatch(printed) and printed != came:
                 checked.unstated += 1
                 near = True
             elif swing == []:
                 near = _between(came, columns[_kind(row), header[j]])
             else:
-                near = _within(printed, came, seeds, swing[i] if swing else "-")
+                near = _within(printed, came, seeds, swing[i] if swing and not unstated else "-")
             if not near:
                 checked.off.append(Off(", ".join(row[:2]), header[j], printed, came))
     return checked

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -146,13 +147,14 @@ def _fig4(name: str, size: Size, opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["case", "end", "floor", "end / floor"]]
     shown: dict[str, Array] = {}
     for s, sigma, eta in a if name == "fig4a" else b:
+        label = f"s={s}, sigma={sigma:g}, eta={eta}"
         ends, curve = [], np.empty(0)
         for seed in opts.each():
-            report.progress(f"{name}, s={s}, sigma={sigma:g}, eta={eta}, seed {seed}")
-            curve = _power(n, r, s, sigma, eta, products, seed)
+            run = partial(_power, n, r, s, sigma, eta, products, seed)
+            curve = opts.once(f"{name}, {label}, seed {seed}", run)
             ends.append(curve[-1])
         floor = sigma * (np.sqrt(n - r) + np.sqrt(r)) / s ** (2 * eta)
-        label, end = f"s={s}, sigma={sigma:g}, eta={eta}", float(np.median(ends))
+        end = float(np.median(ends))
         rows.append([label, report.number(end), report.number(floor), f"{end / floor:.2f}"])
         shown[label] = curve
     note = f"Paper: {WORDS[name]}. Floor: sigma (sqrt(n - r) + sqrt(r)) / s^(2 eta)."

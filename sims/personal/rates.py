@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -78,8 +79,7 @@ def fig4(opts: report.Options) -> report.Found:
     grid = GRID if opts.paper else GRID[:-1]
     means: dict[str, list[float]] = {}
     for n in grid:
-        report.progress(f"fig4, n={n}")
-        found = [statistical(UNLIKE, n, seed) for seed in opts.each()]
+        found = [opts.once(f"fig4, n={n}, seed {s}", partial(statistical, UNLIKE, n, s)) for s in opts.each()]
         for name in found[0]:
             means.setdefault(name, []).append(float(np.mean([f[name] for f in found])))
     rows: list[list[object]] = [["method", *(f"n={n}" for n in grid), "slope from 1000"]]
@@ -110,8 +110,8 @@ def fig5(opts: report.Options) -> report.Found:
     """The error and the number of features."""
     means: dict[str, list[float]] = {}
     for d in WIDTHS:
-        report.progress(f"fig5, d={d}")
-        found = [statistical(Setting(d=d, own=100.0), 10_000, seed) for seed in opts.each()]
+        setting = Setting(d=d, own=100.0)
+        found = [opts.once(f"fig5, d={d}, seed {s}", partial(statistical, setting, 10_000, s)) for s in opts.each()]
         for name in found[0]:
             means.setdefault(name, []).append(float(np.mean([f[name] for f in found])))
     rows: list[list[object]] = [["method", *(f"d={d}" for d in WIDTHS), "slope"]]
@@ -129,12 +129,8 @@ def fig6(opts: report.Options) -> report.Found:
     for name, algorithm in RUNS.items():
         parts = []
         for clients in counts:
-            report.progress(f"fig6, {name}, {clients} clients")
-            setting, found = Setting(clients=clients, own=100.0), []
-            for seed in opts.each():
-                split = setting.summaries(problems.halves(clients, 10_000), seed)
-                run = fit(f"{algorithm}, local_components=10)", split.shards, setting.r1, seed=seed + 500)
-                found.append(problems.error(split, *run))
+            run = partial(_fitted, f"{algorithm}, local_components=10)", Setting(clients=clients, own=100.0))
+            found = [opts.once(f"fig6, {name}, {clients} clients, seed {s}", partial(run, s)) for s in opts.each()]
             parts.append(np.mean(found, axis=0))
             rows.append([name, clients, report.number(parts[-1][0]), report.number(parts[-1].sum())])
         P, x = np.array(parts), np.log(counts)
@@ -147,17 +143,24 @@ def fig6(opts: report.Options) -> report.Found:
     return report.Found("Fig. 6: subspace error and the number of clients", rows, note)
 
 
+def _fitted(algorithm: str, setting: Setting, seed: int) -> tuple[float, float]:
+    """The squared error of the shared space and the mean one of own spaces, with 10,000 rows in half of the clients."""
+    split = setting.summaries(problems.halves(setting.clients, 10_000), seed)
+    return problems.error(split, *fit(algorithm, split.shards, setting.r1, seed=seed + 500))
+
+
 def deviations(opts: report.Options) -> report.Found:
     """How the slopes of Fig. 5 and 6 depend on the size of own deviations."""
     rows: list[list[object]] = [["own / shared variance", "total by d", "total by clients", "shared by clients"]]
     few, many = (10, 20, 40), (10, 30, 100)
     counts, clients = (many, 100) if opts.paper else (few, 20)
+    exact = f"{RUNS['ExactPerPCA']}, local_components=10)"
     for own in OWN:
         found = []
         for seed in opts.each():
             report.progress(f"deviations, {own:g}, seed {seed}")
-            by_d = np.array([_exact_error(Setting(d=d, own=own, clients=clients), seed) for d in WIDTHS])
-            by_clients = np.array([_exact_error(Setting(own=own, clients=count), seed) for count in counts])
+            by_d = np.array([_fitted(exact, Setting(d=d, own=own, clients=clients), seed) for d in WIDTHS])
+            by_clients = np.array([_fitted(exact, Setting(own=own, clients=count), seed) for count in counts])
             pairs = (WIDTHS, by_d.sum(axis=1)), (counts, by_clients.sum(axis=1)), (counts, by_clients[:, 0])
             found.append([np.polyfit(np.log(x), np.log(y), 1)[0] for x, y in pairs])
         means, spreads = np.mean(found, axis=0), np.std(found, axis=0, ddof=min(len(found) - 1, 1))
@@ -167,10 +170,3 @@ def deviations(opts: report.Options) -> report.Found:
         "square of d, and decreases slowly with clients."
     )
     return report.Found("Slopes of log error in Figs. 5 and 6, by own deviations", rows, note)
-
-
-def _exact_error(setting: Setting, seed: int) -> tuple[float, float]:
-    """The squared error of the shared space and the mean one of own spaces, by ExactPerPCA."""
-    split = setting.summaries(problems.halves(setting.clients, 10_000), seed)
-    run = fit(f"{RUNS['ExactPerPCA']}, local_components={setting.r2})", split.shards, setting.r1, seed=seed + 500)
-    return problems.error(split, *run)

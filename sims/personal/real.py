@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,16 +91,14 @@ def table5(opts: report.Options) -> report.Found:
             rows.append([f"{data_set}, paper", kind, "-", indiv, pooled, dist, "-", personal, "-"])
     for name, shards in _sets(opts):
         for n in TRAIN if opts.paper else TRAIN[:-1]:
-            found = []
-            for seed in opts.each():
-                report.progress(f"table5, {name}, {n} rows, seed {seed}")
-                found.append(fitted(shards(seed), n, seed, rounds=ROUNDS[opts.paper]))
+            run = partial(_dealt, shards, n, ROUNDS[opts.paper])
+            found = [opts.once(f"table5, {name}, {n} rows, seed {s}", partial(run, s)) for s in opts.each()]
             for kind, errors in zip(("training", "testing"), np.swapaxes(found, 0, 1), strict=True):
                 mean, spread = errors.mean(axis=0), errors.std(axis=0)
                 cells = (f"{m:.2f} ({s:.2f})" for m, s in zip(mean, spread, strict=True))
                 rows.append([name, kind, n, *cells])
     note = f"Mean squared error (and deviation) of {opts.seeds} seed(s). --data takes FEMNIST by writer and CIFAR-10."
-    return report.Found(f"Table 5: pictures, r1={R1}, r2={R2}", rows, note)
+    return report.Found(f"Table 5: pictures, r1={R1}, r2={R2}", rows, note, stated=opts.seeds > 1)
 
 
 def fitted(shards: list[Array], n: int, seed: int, *, rounds: int) -> tuple[list[float], list[float]]:
@@ -120,6 +119,11 @@ def fitted(shards: list[Array], n: int, seed: int, *, rounds: int) -> tuple[list
     ]
     training, testing = ([float(methods.rebuilt(rows, basis).mean()) for basis in bases] for rows in (train, test))
     return training, testing
+
+
+def _dealt(deal: Callable[[int], list[Array]], n: int, rounds: int, seed: int) -> tuple[list[float], list[float]]:
+    """The same of rows dealt by the seed."""
+    return fitted(deal(seed), n, seed, rounds=rounds)
 
 
 def video(opts: report.Options) -> report.Found:
@@ -178,27 +182,39 @@ def topics(opts: report.Options) -> report.Found:
     X, vocabulary = sparse.csr_array(X[:, np.flatnonzero(kept)]), vocabulary[kept]
     named = np.unique(years)
     shards = [X[np.flatnonzero(years == year)] for year in named]
+    known = set(map(str, vocabulary))
+    there = [[word for word in KEYWORDS[int(float(year))] if word in known] for year in named]
     rows: list[list[object]] = [["run", "year", "of the paper's words", "found", "words with the largest weights"]]
     for label, algorithm in TOPIC_RUNS.items():
-        report.progress(f"topics: {label}")
-        report.ran(algorithm)
-        result = simulate(algorithm, shards, n_components=TOPICS[0], seed=opts.one() + 500, center=False)
-        assert isinstance(result, PersonalResult)
-        total = np.zeros(2, dtype=int)
+        run = partial(_topics, algorithm, shards, there, vocabulary)
+        results = [opts.once(f"topics: {label}, seed {seed}", partial(run, seed)) for seed in opts.each()]
+        counts_found = np.array([[len(words) for words in found] for found, _ in results])
         for i, year in enumerate(named):
-            paper = KEYWORDS[int(float(year))]
-            there = [word for word in paper if word in set(map(str, vocabulary))]
-            own = {word for v in result.local_components_of(i) for word in _largest(v, vocabulary, LARGEST)}
-            found = [word for word in there if word in own]
-            total += len(there), len(found)
-            shown = " ".join(found) if label == "ExactPerPCA" else report.NONE
-            rows.append([label, int(float(year)), len(there), len(found), shown])
-        rows.append([label, "all", *total, f"theta {result.theta_:.2f}"])
+            shown = " ".join(results[0][0][i]) if label == "ExactPerPCA" else report.NONE
+            rows.append([label, int(float(year)), len(there[i]), report.span(counts_found[:, i].tolist()), shown])
+        total = report.span(counts_found.sum(axis=1).tolist())
+        theta = report.span(sorted(theta for _, theta in results), "{:.2f}".format)
+        rows.append([label, "all", sum(map(len, there)), total, f"theta {theta}"])
     note = (
         f"Found: how many of the paper's words that this corpus has are among the {LARGEST} largest of one of the two "
-        "own components of the year. Counts, not centred; stop words left out, contractions too."
+        "own components of the year, the least..the most of the starts. Words are those of the first. Counts, not "
+        "centred; stop words left out, contractions too."
     )
-    return report.Found(f"Table 7: topics, r1={TOPICS[0]}, r2={TOPICS[1]}", rows, note)
+    return report.Found(f"Table 7: topics, r1={TOPICS[0]}, r2={TOPICS[1]}", rows, note, stated=opts.seeds > 1)
+
+
+def _topics(
+    algorithm: str, shards: Sequence[Any], there: Sequence[Sequence[str]], vocabulary: Array, seed: int
+) -> tuple[list[list[str]], float]:
+    """Of each year, which of the paper's words are large in its own components; and theta."""
+    report.ran(algorithm)
+    result = simulate(algorithm, list(shards), n_components=TOPICS[0], seed=seed + 500, center=False)
+    assert isinstance(result, PersonalResult)
+    found = []
+    for i, words in enumerate(there):
+        own = {word for v in result.local_components_of(i) for word in _largest(v, vocabulary, LARGEST)}
+        found.append([word for word in words if word in own])
+    return found, float(result.theta_)
 
 
 def _plain(word: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -135,26 +136,30 @@ def fig7(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["own ranks", "error", *(f"round {r}" for r in (10, rounds // 5, rounds))]]
     panels: dict[str, dict[str, Array]] = {"shared": {}, "own": {}, "rebuilt": {}}
     for extra in TABLE3:
-        report.progress(f"fig7, own rank +{extra}")
-        setting = Setting(d=30, r1=1, r2=1, clients=20, noise=0.0, axes=10)
-        split, _ = setting.draw(1000, opts.one())
-        spec = f"per_pca(local_components={1 + extra}, init='random', eta=0.1)"
-        run = trace(spec, split.shards, 1, seed=opts.one() + 500)
-        roots = [np.linalg.qr(X, mode="r") / np.sqrt(len(X)) for X in split.shards]
-        errors = np.array([_parts(split, roots, U, V) for U, V in islice(run, rounds)])
-        for name, column in zip(panels, errors.T, strict=True):
-            panels[name][f"r2+{extra}"] = column
-            shown = (report.number(float(column[min(r, len(column)) - 1])) for r in (10, rounds // 5, rounds))
-            rows.append([f"r2+{extra}", name, *shown])
-        steps = islice(methods.printed(methods.covariances(split.shards), 1, 1 + extra, eta=0.1, seed=500), rounds)
-        errors = np.array([_parts(split, roots, U, V) for U, V in steps])
-        for name, column in zip(panels, errors.T, strict=True):
-            panels[name][f"r2+{extra}, as printed"] = column
-            shown = (report.number(float(column[r - 1])) for r in (10, rounds // 5, rounds))
-            rows.append([f"r2+{extra}, as printed", name, *shown])
-    note = "Shared, own: the mean squared distance of a row's part to the true one. Choice 1, eta=0.1, a random start."
+        run = partial(_parted, extra, rounds)
+        found = [opts.once(f"fig7, own rank +{extra}, seed {s}", partial(run, s)) for s in opts.each()]
+        for label, each in zip((f"r2+{extra}", f"r2+{extra}, as printed"), zip(*found, strict=True), strict=True):
+            for i, name in enumerate(panels):
+                panels[name][label] = each[0][:, i]
+                ends = ([float(e[min(r, len(e)) - 1, i]) for e in each] for r in (10, rounds // 5, rounds))
+                rows.append([label, name, *(report.span(sorted(end), report.number) for end in ends)])
+    note = (
+        "Shared, own: the mean squared distance of a row's part to the true one. Choice 1, eta=0.1, random starts: the "
+        "least..the most. The curves are of the first."
+    )
     title = "Fig. 7: too large own ranks"
-    return report.Found(title, rows, note, report.Drawing(title, panels, error="squared error", along="round"))
+    drawing = report.Drawing(title, panels, error="squared error", along="round")
+    return report.Found(title, rows, note, drawing, stated=opts.seeds > 1)
+
+
+def _parted(extra: int, rounds: int, seed: int) -> tuple[Array, Array]:
+    """The errors of Fig. 7 after each round, with `extra` own components too many: by this package, and as printed."""
+    split, _ = Setting(d=30, r1=1, r2=1, clients=20, noise=0.0, axes=10).draw(1000, seed)
+    roots = [np.linalg.qr(X, mode="r") / np.sqrt(len(X)) for X in split.shards]
+    ours = trace(f"per_pca(local_components={1 + extra}, init='random', eta=0.1)", split.shards, 1, seed=seed + 500)
+    printed = methods.printed(methods.covariances(split.shards), 1, 1 + extra, eta=0.1, seed=seed + 500)
+    first, second = (np.array([_parts(split, roots, U, V) for U, V in islice(r, rounds)]) for r in (ours, printed))
+    return first, second
 
 
 def _parts(split: Split, roots: list[Array], U: Array, V: list[Array]) -> tuple[float, float, float]:
@@ -175,17 +180,20 @@ def fig8(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["shared ranks", "own error", "rebuilt"]]
     setting = Setting(d=30, r1=1, r2=1, clients=20, noise=0.0, axes=10)
     for extra in range(4):
-        found = []
-        for seed in opts.each():
-            report.progress(f"fig8, shared rank +{extra}, seed {seed}")
-            split, _ = setting.draw(1000, seed)
-            U, V = fit("per_pca(init='qu', eta=0.1, max_rounds=2000)", split.shards, 1 + extra, seed=seed + 500)
-            rebuilt = float(np.mean(methods.rebuilt(split.shards, methods.joined(U, V))))
-            found.append((problems.error(split, split.U, V)[1], rebuilt))
+        run = partial(_own_error, setting, extra)
+        found = [opts.once(f"fig8, shared rank +{extra}, seed {s}", partial(run, s)) for s in opts.each()]
         own, rebuilt = np.mean(found, axis=0)
         rows.append([f"r1+{extra}", f"{own:.2f}", report.number(rebuilt)])
     note = "Shared components then take own directions; rows are rebuilt all the same."
     return report.Found("Fig. 8: too large shared ranks", rows, note)
+
+
+def _own_error(setting: Setting, extra: int, seed: int) -> tuple[float, float]:
+    """The error of own components and of rebuilt rows, with `extra` shared components too many."""
+    split, _ = setting.draw(1000, seed)
+    U, V = fit("per_pca(init='qu', eta=0.1, max_rounds=2000)", split.shards, 1 + extra, seed=seed + 500)
+    rebuilt = float(np.mean(methods.rebuilt(split.shards, methods.joined(U, V))))
+    return problems.error(split, split.U, V)[1], rebuilt
 
 
 def agreement(algorithm: str, seed: int) -> dict[int, float]:

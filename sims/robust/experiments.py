@@ -9,7 +9,8 @@ open and close a run, and the one for the size of an entry, are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from time import process_time
 from typing import Final
 
@@ -23,6 +24,9 @@ from sims.robust.runs import CLIENTS, as_published, course, halted, solved
 DCF, CF = "dcf_pca(tol=0.0)", "dcf_pca(eta=0.02, tol=0.0)"
 LAMBDA_03: Final = "dcf_pca(threshold=0.3, tol=0.0)"
 CONSENSUS: Final = {"consensus, gamma=0.7": "consensus_rpca(gamma=0.7)", "consensus, gamma=0.9": "consensus_rpca"}
+FIG1: Final = {  # the algorithm, and on how many clients
+    "DCF-PCA": (DCF, CLIENTS), "CF-PCA": (CF, 1), **{name: (spec, CLIENTS) for name, spec in CONSENSUS.items()},
+}  # fmt: skip
 PAPER_TABLE1: Final = {200: 0.0286, 500: 0.0326, 1000: 0.0398, 5000: 0.1127}
 WIDE: Final = 3000  # the largest problem of Fig. 1: one draw of it
 LARGE, LARGE_ROUNDS = 5000, 20  # the largest problem of Table 1, and after how many rounds it is looked at
@@ -32,32 +36,35 @@ LOCAL: Final = (1, 2, 5, 10)
 
 def fig1(opts: report.Options) -> report.Found:
     """Error against rounds and time."""
-    header = ["n", "method", "err<1e-4", "err<1e-5", "relL<1e-6", "rounds", "err", "relL", "s to 1e-2", "s"]
+    header = ["n", "method", "seeds", "err<1e-4", "err<1e-5", "relL<1e-6", "rounds", "err", "relL", "s to 1e-2", "s"]
     rows: list[list[object]] = [header]
     panels: dict[str, report.Curves] = {}
     for n in (500, 1000, WIDE) if opts.paper else (200, 500):
         traces: dict[str, list[Array]] = {}
         for seed in opts.each(1 if n >= WIDE else None):
-            problem, p = pose(n, n // 20, 0.05, seed), n // 20
-            runs = {"DCF-PCA": (DCF, CLIENTS), "CF-PCA": (CF, 1), **{k: (v, CLIENTS) for k, v in CONSENSUS.items()}}
-            for name in runs:
-                spec, clients = runs[name]
-                report.progress(f"fig1, n={n}, seed {seed}: {name}")
-                traces.setdefault(name, []).append(np.array(list(course(spec, problem, p, seed, clients))))
-            for name, method in pooled.METHODS.items():
-                report.progress(f"fig1, n={n}, seed {seed}: {name}")
-                traces.setdefault(name, []).append(np.array(list(pooled.central(method, problem))))
+            for name in (*FIG1, *pooled.METHODS):
+                run = partial(_traced, name, n, seed)
+                traces.setdefault(name, []).append(opts.once(f"fig1, n={n}, seed {seed}: {name}", run))
         for name, found in traces.items():
             reached = [_reached(found, 0, 1e-4), _reached(found, 0, 1e-5), _reached(found, 1, 1e-6)]
             last = np.max([t[-1] for t in found], axis=0)
             soon = max(next((row[2] for row in t if row[1] < 1e-2), np.inf) for t in found)
             spent = [f"{soon:.1f}" if np.isfinite(soon) else report.NONE, f"{last[2]:.1f}"]
             counts = [*reached, max(map(len, found)), *map(report.number, last[:2]), *spent]
-            rows.append([n, name, *counts])
+            rows.append([n, name, len(found), *counts])
         panels |= {f"n={n}, relL by round": {name: found[0][:, 1] for name, found in traces.items()}}
     drawing = report.Drawing("Fig. 1: relL, first seed", panels, error="relL", along="round")
     note = f"{_FLOOR} {_WIDEST}" if opts.paper else _FLOOR
     return report.Found("Fig. 1: r = s = 0.05; the worst of the seeds", rows, note, drawing)
+
+
+def _traced(name: str, n: int, seed: int) -> Array:
+    """err, relL and seconds of a core so far after each round of a method of Fig. 1."""
+    problem = pose(n, n // 20, 0.05, seed)
+    if name in pooled.METHODS:
+        return np.array(list(pooled.central(pooled.METHODS[name], problem)))
+    spec, clients = FIG1[name]
+    return np.array(list(course(spec, problem, n // 20, seed, clients)))
 
 
 def zeros(opts: report.Options) -> report.Found:
@@ -81,12 +88,17 @@ def fig2(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["r/n", "method", *(f"s={s:g}" for s in SPARSITIES)]]
     for r in RANKS:
         for name, spec in {"DCF-PCA": DCF, "consensus": "consensus_rpca(max_rounds=150)"}.items():
-            found = [
-                max(_rel(pose(n, round(r * n), s, seed), spec, round(r * n), seed) for seed in opts.each())
-                for s in SPARSITIES
-            ]
+            found = []
+            for s in SPARSITIES:
+                run = partial(_recovered, spec, n, r, s)
+                each = [opts.once(f"fig2, {name}, r/n={r:g}, s={s:g}, seed {i}", partial(run, i)) for i in opts.each()]
+                found.append(max(each))
             rows.append([f"{r:g}", name, *map(report.number, found)])
     return report.Found(f"Fig. 2: relL at n={n}, the worst of the seeds", rows, _SUCCESS)
+
+
+def _recovered(spec: str, n: int, r: float, s: float, seed: int) -> float:
+    return _rel(pose(n, round(r * n), s, seed), spec, round(r * n), seed)
 
 
 def table1(opts: report.Options) -> report.Found:
@@ -95,33 +107,40 @@ def table1(opts: report.Options) -> report.Found:
         "DCF-PCA, lambda=0.3": LAMBDA_03, "DCF-PCA, lambda=0.2": DCF,
         "consensus": "consensus_rpca",
     }  # fmt: skip
-    rows: list[list[object]] = [["n", "paper", *runs, "rank found", "IALM"]]
+    rows: list[list[object]] = [["n", "seeds", "paper", *runs, "rank found", "IALM"]]
     for n in (200, 500, 1000) if opts.paper else (200,):
-        found: dict[str, list[float]] = {name: [] for name in [*runs, "IALM"]}
-        ranks = []
-        for seed in opts.each():
-            problem, r = pose(n, n // 20, 0.05, seed), n // 20
-            for name, spec in runs.items():
-                report.progress(f"table1, n={n}, seed {seed}: {name}")
-                result, L = solved(spec, problem, 2 * r, seed)
-                found[name].append(sv_error(L, problem.L, r))
-            ranks.append(f"{result.n_components_}/{r}")
-            *_, (L, _) = pooled.ialm(problem.M)
-            found["IALM"].append(sv_error(L, problem.L, r))
-        means = {name: report.number(float(np.mean(values))) for name, values in found.items()}
-        rows.append([n, PAPER_TABLE1[n], *(means[name] for name in runs), ranks[0], means["IALM"]])
+        found = [opts.once(f"table1, n={n}, seed {seed}", partial(_bounded, runs, n, seed)) for seed in opts.each()]
+        *means, theirs = (report.number(float(mean)) for mean in np.mean([errors for errors, _ in found], axis=0))
+        ranks = report.span([rank for _, rank in found])
+        rows.append([n, len(found), PAPER_TABLE1[n], *means, f"{ranks}/{n // 20}", theirs])
     if not opts.paper:
         return report.Found("Table 1: error of the singular values, p = 2r, mean", rows)
-    report.progress(f"table1, n={LARGE}")
-    problem, r = pose(LARGE, LARGE // 20, 0.05, opts.one()), LARGE // 20
-    L = halted(LAMBDA_03, problem.M.astype(np.float32), 2 * r, opts.one(), rounds=LARGE_ROUNDS)
-    cells = [report.number(sv_error(L, problem.L, r, rank=2 * r)), *[report.NONE] * (len(rows[0]) - 3)]
+    large = opts.once(f"table1, n={LARGE}, seed {opts.one()}", partial(_bounded_large, opts.one()))
+    cells = [report.number(large), *[report.NONE] * (len(rows[0]) - 4)]
     note = (
         f"n={LARGE}: one draw, in single precision, after {LARGE_ROUNDS} rounds, with V as the last of them left it, "
         "which is how the paper ends. The others are whole runs of 50 rounds, with V solved for the last U."
     )
-    rows.append([LARGE, PAPER_TABLE1[LARGE], *cells])
+    rows.append([LARGE, 1, PAPER_TABLE1[LARGE], *cells])
     return report.Found("Table 1: error of the singular values, p = 2r, mean", rows, note)
+
+
+def _bounded(runs: Mapping[str, str], n: int, seed: int) -> tuple[list[float], int]:
+    """The errors of the singular values, of these algorithms and last of IALM, and the rank that the last one finds."""
+    problem, r = pose(n, n // 20, 0.05, seed), n // 20
+    errors = []
+    for spec in runs.values():
+        result, L = solved(spec, problem, 2 * r, seed)
+        errors.append(sv_error(L, problem.L, r))
+    *_, (L, _) = pooled.ialm(problem.M)
+    return [*errors, sv_error(L, problem.L, r)], result.n_components_
+
+
+def _bounded_large(seed: int) -> float:
+    """The error of DCF-PCA's singular values on the largest problem of Table 1."""
+    problem, r = pose(LARGE, LARGE // 20, 0.05, seed), LARGE // 20
+    L = halted(LAMBDA_03, problem.M.astype(np.float32), 2 * r, seed, rounds=LARGE_ROUNDS)
+    return sv_error(L, problem.L, r, rank=2 * r)
 
 
 def fig3(opts: report.Options) -> report.Found:

@@ -4,6 +4,7 @@ import inspect
 import re
 import socket
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from flwr.app.metadata import Metadata
 from pages import text
 from test_columns_nodes import fitted_by_columns, frames, rows_of_sites
 
-from flower_pca import DP, PCAResult, assembly, simulate, strategies
+from flower_pca import DP, PCAResult, assembly, report, simulate, strategies
 from flower_pca.base.files import read
 from flower_pca.clients import Rules, client_app
 from flower_pca.clients.policy import small_cells
@@ -69,7 +70,10 @@ HELD = {
         "test_impact_assessment.py::test_a_result_says_which_masks_and_noise_it_was_computed_with",
         "test_impact_assessment.py::test_options_and_messages_are_saved_with_the_result",
     ),
-    "`report.html` has the messages": ("test_report.py::test_it_has_the_numbers_of_the_result",),
+    "`report.html` has the algorithm": (
+        "test_impact_assessment.py::test_a_report_says_how_rows_were_protected_and_not_every_option",
+        "test_report.py::test_long_tables_are_cut_in_the_middle",
+    ),
     "Sites that were left out are named": (
         "test_sites_left_out.py::test_nodes_that_refuse_are_left_out_with_their_reason",
         "test_sites_left_out.py::test_table_report_json_and_show_say_who_was_left_out",
@@ -301,6 +305,27 @@ def test_options_and_messages_are_saved_with_the_result(tmp_path):
     again = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert again.config == result.config
     assert [message.stage for message in again.history] == [message.stage for message in result.history]
+
+
+def words_of_a_report(result, folder):
+    """What a reader sees of it, in one line."""
+    page = report.write(result, folder / "report.html", title="Sites").read_text(encoding="utf-8")
+    return " ".join(re.sub(r"<[^>]*>", " ", page[page.index("<body") :]).split())
+
+
+def test_a_report_says_how_rows_were_protected_and_not_every_option(tmp_path):
+    dp = DP(epsilon=5.0, delta=1e-6, clip=2.0, noise_seed=1)
+    noised = simulate("covariance", SHARDS, n_components=2, dp=dp)
+    assert "privacy: epsilon, delta 5, 1e-06" in words_of_a_report(noised, tmp_path)
+    masked = simulate("ssi(max_rounds=70)", SHARDS, n_components=2, mask=True, tol=0.0, seed=7)
+    names = {i: f"clinic {i}" for i in range(20)}
+    told = words_of_a_report(replace(masked, site_names=names), tmp_path)
+    assert "answers of a client seen in sums only" in told
+    assert "ssi(tol=0.0, max_rounds=70) &middot; seed 7" in told
+    assert "clinic 11, and 8 more" in told
+    assert "clinic 12" not in told
+    other = {**masked.config, "min_nodes": 9, "missing": "own_mean", "wire": "float32", "columns": ["age", "bmi"]}
+    assert words_of_a_report(replace(masked, config=other, site_names=names), tmp_path) == told
 
 
 def test_flower_tells_a_node_the_number_of_a_run_and_nobody_s_name():

@@ -358,10 +358,10 @@ LASTING: Final = (
     Line(
         ("min_rows", "allow_sparse_columns"),
         lambda r: _searches(r) and r.max_epsilon is None,
-        "If a sum of columns of codes has the same value for all but a few rows (fewer than {min_rows}), no run gets "
-        "the column of this sum whose name comes last. A column of codes has at most {codes} different values. Such a "
-        "sum has whole coefficients up to {largest}, and this node looks for them if its table has at most "
-        "{most_codes} columns of codes.",
+        "If a column of codes is a linear function of another one for all but a few rows (fewer than {min_rows}), no "
+        "run gets the one whose name comes last. A column of codes has at most {codes} different values. This node "
+        "also searches for sums of several such columns, with whole coefficients up to {largest}, but does not find "
+        "all of them. With more than {most_codes} columns of codes, it searches for neither.",
     ),
     Line(
         ("allow_sparse_columns",),
@@ -400,16 +400,17 @@ LASTING: Final = (
     Line(
         (),
         lambda r: not has_noise(r),
-        "If one person differs from all others in a combination of columns of measurements, C reveals the row of this "
-        "person. For example, a total is the sum of its parts for all others.",
+        "If one person differs from all others in a combination with a column of measurements, C reveals the row of "
+        "this person. For example, a total is the sum of its parts for all others.",
         left_open=True,
     ),
     Line(
         ("min_rows",),
         lambda r: _searches(r) and not has_noise(r),
-        "If one person differs from all others in a combination of codes, C reveals the row of this person in two "
-        "cases: the coefficients are not whole numbers up to {largest}, or the table has more than {most_codes} "
-        "columns of codes.",
+        "If one person differs from all others in a combination of three or more columns of codes, C reveals the row "
+        "of this person unless this node has found the combination. It finds none if the coefficients are not whole "
+        "numbers up to {largest}, and few if it has hardly more rows than columns of codes. In a table with more than "
+        "{most_codes} columns of codes, the same holds for two columns.",
         left_open=True,
     ),
     Line(
@@ -434,6 +435,14 @@ LASTING: Final = (
         "If a combination of columns has the same value in all rows of every other node, a sum shows this combination "
         "for this node alone. For example, a total minus its parts is 0 at every other node. Nodes check only single "
         "columns.",
+        left_open=True,
+    ),
+    Line(
+        ("masked_only",),
+        lambda r: r.masked_only and not has_noise(r),
+        "If a run harmonizes sites, each node standardizes its rows by its own means and deviations before the sum. "
+        "From many such sums, with numbers of its own for this, the server can work out the number of rows, the means "
+        "and the variances of every single node.",
         left_open=True,
     ),
     Line(

@@ -15,6 +15,7 @@ from builders import clipped
 from cases import every
 from dishonest import Node, RefusedError, Sums, error_of
 from fake_grid import ArrayRecord, ClientApp, Context, Message, RecordDict, in_a_run
+from scipy import optimize
 from test_profiles import BUDGET, CLAIMS, OPENING, ROW, SHARDS, Foe, X, noise_known
 from twins import twins
 
@@ -27,6 +28,8 @@ from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import Kind
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
+from flower_pca.rows import combat
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Shards
@@ -400,6 +403,60 @@ def a_person_in_codes_by_fractions(foe):
     assert error_of(told[:, 4] - told[:, 2] - np.sqrt(2.0) * told[:, 3], rows[0][0]) < 1e-6
 
 
+def a_person_in_codes_that_are_not_found(foe):
+    """Also by whole numbers, in a table of fewer rows than columns of codes."""
+    a_person_in_codes_by_fractions(foe)
+    rng = np.random.default_rng(0)
+    rows = [np.column_stack([rng.standard_normal(100), rng.random((100, 120)) < 0.5]) for _ in SHARDS]
+    for codes in rows:
+        codes[:, 3] = codes[:, 1] + codes[:, 2]
+    rows[0][0, 3] += 1.0
+    told = np.sum(np.array(foe.product(foe.nodes(rows), np.eye(121))), axis=tuple(range(foe.profile != "masked")))
+    assert error_of(told[:, 3] - told[:, 1] - told[:, 2], rows[0][0]) < 1e-6
+
+
+def harmonized(n, means, variances, grand, sigma):
+    """The sums of a node's rows and of their squares, once it has standardized them as harmonized runs do."""
+    own = combat.effect(n, (means - grand) / sigma, variances / sigma**2)
+    left = (means - sigma * own.location) / np.sqrt(own.scale) + (1.0 - 1.0 / np.sqrt(own.scale)) * grand
+    return np.concatenate([n * left, (n - 1.0) * variances / own.scale + n * left**2])
+
+
+def each_node_by_harmonized_sums(foe):
+    """The number of rows, means and variances of every node, for a server that knows them roughly before."""
+    rng = np.random.default_rng(2)
+    rows = [
+        rng.standard_normal((60 + 11 * i, 3)) * rng.uniform(0.7, 1.5, 3) + rng.normal(0.0, 0.7, 3) for i in range(3)
+    ]
+    asked = [(rng.normal(0.0, 1.0, 3), np.exp(rng.normal(0.0, 0.7, 3))) for _ in range(12)]
+    sums, shapes = Sums(foe.nodes(rows), algorithm="krylov"), dict.fromkeys(("n", "single", "rows"), ())
+    shapes |= {"sums": (3,), "squares": (3,)}
+    told = []
+    for grand, sigma in asked:
+        numbers = {"covariates": 0, "slopes": np.zeros((0, 3)), "grand": grand, "sigma": sigma}
+        frame = Frame(covariates=Covariates(names=()))
+        answer = sums.sum("harmonized_summed_opening", numbers, shapes, dict.fromkeys(shapes, 0.0), frame=frame)
+        told.append(np.concatenate([answer["sums"], answer["squares"]]))
+
+    def numbers_of(guess):
+        counts, means, variances = np.split(guess, [3, 12])
+        return zip(np.exp(counts), means.reshape(3, 3), np.exp(variances.reshape(3, 3)), strict=True)
+
+    def missed(guess):
+        found = [sum(harmonized(*node, *numbers) for node in numbers_of(guess)) for numbers in asked]
+        return np.ravel(np.array(found) - told)
+
+    true = np.concatenate(
+        [
+            np.log([len(X) for X in rows]),
+            np.ravel([X.mean(axis=0) for X in rows]),
+            np.ravel([np.log(X.var(axis=0, ddof=1)) for X in rows]),
+        ]
+    )
+    found = optimize.least_squares(missed, true + rng.normal(0.0, 0.1, len(true)), xtol=1e-14, ftol=1e-14, gtol=1e-14).x
+    assert np.abs(found - true).max() < 1e-6
+
+
 def products_of_two_columns(foe):
     """The product of two codes counts who has both; that of two measurements may be one person's."""
     codes = [
@@ -441,8 +498,9 @@ def again_in_another_folder(foe):
 
 LEFT_OPEN = {
     "If one person has a value far beyond all others": a_person_with_a_value_far_beyond_all_others,
-    "If one person differs from all others in a combination of columns": a_person_in_a_combination_of_columns,
-    "If one person differs from all others in a combination of codes": a_person_in_codes_by_fractions,
+    "If one person differs from all others in a combination with a column": a_person_in_a_combination_of_columns,
+    "If one person differs from all others in a combination of three": a_person_in_codes_that_are_not_found,
+    "If a run harmonizes sites": each_node_by_harmonized_sums,
     "For every two columns, C holds the sum": products_of_two_columns,
     "If a combination of columns has the same value": combinations_of_one_node,
     "With another memory_dir": again_in_another_folder,

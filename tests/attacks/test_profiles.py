@@ -570,7 +570,7 @@ CLAIMS = {
     "This node fills missing values with its own means": (nothing_by_missing_values, where_values_are_missing),
     "In all runs together, this node is in sums over at most 1 group": (always_the_same_ones,),
     "No run gets a column in which some rows, but fewer than 20": (nothing_of_rare_columns,),
-    "If a sum of columns of codes": (nothing_of_rare_columns,),
+    "If a column of codes is a linear function": (nothing_of_rare_columns,),
     "This node answers from its rows as they were": (rows_stay_as_they_were,),
     "In all runs that one ledger counts": (epsilon_over_all_runs, no_row_moves_an_answer_by_more_than_its_clip),
 }

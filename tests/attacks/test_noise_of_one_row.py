@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, signed
+from test_profiles import BOUNDED, algorithm_of, noise_known
+from test_profiles import D as WIDTH
 
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers import noise
@@ -130,3 +132,17 @@ def test_rules_about_gaps_are_numbers():
     for wrong in ("age", "age=x", float("nan"), {"age": float("inf")}):
         with pytest.raises(Exception, match="gap_values must be a number, or one for each column by name"):
             Node(0, GAPS, gap_values=wrong)
+
+
+@pytest.mark.parametrize("stage", BOUNDED)
+def test_a_replaced_row_moves_an_answer_by_the_root_of_two_clips_at_most(stage, tmp_path):
+    rng = np.random.default_rng(0)
+    others, row = rng.standard_normal((40, WIDTH)), 3.0 * rng.standard_normal(WIDTH)
+    told = []
+    for i, one in enumerate((row, -row, np.roll(row, 1), 3.0 * np.eye(WIDTH)[0], -3.0 * np.eye(WIDTH)[1])):
+        node = Node(0, np.vstack([others, one]), memory_dir=tmp_path / f"{i}")
+        with noise_known():
+            answer = node.ask(stage, {**BOUNDED[stage], **DP}, algorithm=algorithm_of(stage))
+        told.append(np.concatenate([np.ravel(np.asarray(a, dtype=float)) for a in answer.values()]))
+    moved = [np.linalg.norm(one - other) for one in told for other in told]
+    assert 0.5 < max(moved) <= np.sqrt(2.0) + 1e-9

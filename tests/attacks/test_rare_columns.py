@@ -318,6 +318,14 @@ def test_a_table_of_very_many_codes_says_that_combinations_are_not_looked_at(cap
     assert small_cells.find(LocalData(Table(rows, names)), rules) == {"rare": "rare"}
 
 
+@pytest.mark.parametrize("columns", [50, 51])
+def test_in_few_rows_the_log_says_that_few_combinations_are_found(columns, caplog):
+    rows = (np.random.default_rng(7).random((100, columns)) < 0.5) * 1.0
+    small_cells.find(LocalData(rows), Rules(min_rows=20))
+    said = f"This node has {columns} columns of codes and only 100 rows. In so few rows it finds few combinations"
+    assert (said in caplog.text) == (columns > 50)
+
+
 def test_a_person_in_whom_two_codes_differ_is_not_told_under_masks(tmp_path):
     """Of 60 with diabetes 59 take insulin, at one site of three."""
     parts = [np.column_stack([X[:, :4], HALF, HALF]) for _ in "123"]

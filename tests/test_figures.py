@@ -215,6 +215,16 @@ def test_where_eigenvalues_are_apart_a_result_says_which_sine_is_left(name: str,
     assert case.result.sine_estimate_ <= 1e-4
 
 
+@every("seed", range(5))
+def test_under_masks_a_covariance_is_as_exact_as_its_result_says(seed: int) -> None:
+    """The third component has 1e-8 of the first one's variance, so it feels how the entries are rounded."""
+    X = rows_of_spectrum(10.0 ** (-2.0 * np.arange(5)), seed=seed)
+    result = simulate("covariance", cut_unevenly(X), n_components=3, mask=True, seed=seed)
+    V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:3]
+    assert result.sine_estimate_ is not None
+    assert sine(V, result.components_) <= 2.0 * result.sine_estimate_
+
+
 @pytest.mark.slow
 @every("seed", range(30))
 def test_ties_of_all_kinds_are_no_gap(seed: int) -> None:

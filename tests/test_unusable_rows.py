@@ -6,7 +6,7 @@ from builders import pooled, rows, sine
 from cases import every
 from fake_grid import grid_of
 
-from flower_pca import simulate
+from flower_pca import DataError, simulate
 from flower_pca.strategies import PCAStrategy
 
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
@@ -39,6 +39,13 @@ def test_a_node_says_so_and_the_others_go_on():
     assert result.n_samples_ == 120
     (reason,) = {why for record in result.history for why in record.failures.values()}
     assert "has a number that is too large in column 2: at most 1e+65 is possible" in reason
+
+
+@every("size", [1e75, 1e139, 1e150])
+def test_sites_of_one_row_say_so_too(size):
+    """They have no squares about their own mean."""
+    with pytest.raises(DataError, match="The data of client 0 has a number that is too large in column"):
+        simulate("krylov", list(GOOD[:6, None] * size), n_components=1)
 
 
 @every("size", [1e-17, 1e-10, 1e15])

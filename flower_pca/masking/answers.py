@@ -14,7 +14,7 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.core.kinds import Part, Shape
+from flower_pca.core.kinds import Kind, Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
@@ -99,10 +99,12 @@ def _knows_squares(run: Run, message: Broadcast) -> bool:
 
 
 def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
-    """Return bounds for products with the opening's rows: the trace times the block's longest column."""
+    """Return bounds for C_i, and for its products with blocks: the trace times the block's longest column."""
     bounds = {}
     for name, part in parts.items():
-        if part.kind.product:
+        if part.kind is Kind.GRAM:  # an entry of C_i is at most its trace
+            bounds[name] = _TIGHT * run.position.model.trace
+        elif part.kind.product:
             bounds[name] = _TIGHT * run.position.model.trace
             if not part.kind.own_block:  # The columns of other blocks have length 1.
                 block = np.asarray(part.block(message.arrays), dtype=np.float64)

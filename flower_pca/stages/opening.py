@@ -44,7 +44,7 @@ _TOO_SMALL: Final = "below 1e-145, which is too small for"
 _NAMED: Final = 10  # the most columns that an error names
 
 
-def require_size(data: Any, squares: Array) -> None:
+def require_size(data: Any, moments: Moments) -> None:
     """Raise DataError if a client's rows are so large that their sums of squares overflow.
 
     The decision depends only on the rows, not on the message, and does not say how large the rows are.
@@ -55,6 +55,9 @@ def require_size(data: Any, squares: Array) -> None:
         largest = _LARGEST_SINGLE
     else:
         largest = _LARGEST
+    # The mean counts too, because a site of one row has no squares about its own mean.
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = moments.m2 + moments.n * moments.mean**2
     if float(squares.sum(dtype=np.float64)) <= largest:  # The comparison fails for NaN.
         return
     # This takes another pass over the rows, so it happens only if they are refused.
@@ -275,7 +278,7 @@ class Opening(Stage[OpeningState]):
         # Overflow is refused below, by an error that does not reveal sizes.
         with np.errstate(over="ignore", invalid="ignore"):
             m, product = data.local_product(block.astype(data.dtype, copy=False))
-        require_size(data, m.m2)
+        require_size(data, m)
         up = {"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2}
         up["product"] = product
         if "gaps" in arrays:

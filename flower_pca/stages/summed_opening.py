@@ -231,7 +231,7 @@ class SummedOpening(Stage[SummedState]):
                 data.complete()
             with np.errstate(over="ignore", invalid="ignore"):
                 m = data.moments()
-            opening.require_size(data, m.m2)
+            opening.require_size(data, m)
             own = {"n": np.array(m.n), "m2": m.m2}
             e = m.mean
             if "gaps" in arrays:

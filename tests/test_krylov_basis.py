@@ -21,7 +21,7 @@ def covariance_of(d: int, n: int) -> Any:
 
 def states_of(C: Any, rounds: int, *, n_components: Any = 3, **given: Any) -> Any:
     """The states of a server after each of so many exact answers, and the algorithm."""
-    made = Krylov(tol=0.0, **given)
+    made = Krylov(**{"tol": 0.0, **given})
     p = made.width(n_components)
     Z = np.linalg.qr(np.random.default_rng(0).standard_normal((len(C), p)))[0]
     trace = float(np.trace(C))
@@ -52,6 +52,31 @@ def test_the_small_matrix_says_what_c_makes_of_the_basis_through_restarts_and_to
         residuals = np.linalg.norm(C @ Q @ W - Q @ W * values, axis=0)
         assert np.abs(state.residuals(values, W) - residuals).max() <= 1e-12 * size
         assert np.linalg.norm(state.product(W) - C @ Q @ W, 2) <= 1e-12 * size
+
+
+def test_a_basis_that_is_orthonormal_as_far_as_tol_needs_gives_exact_components() -> None:
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((40, 90)) * np.where(np.arange(90) < 2, 1e4, np.linspace(3.0, 0.5, 90))
+    C = X.T @ X
+    size = np.linalg.norm(C, 2)
+    states, made = states_of(C, 8, tol=1e-3)
+    for state in states:
+        Q, B = state.Q.columns, state.block
+        both = np.hstack([Q, B])
+        assert np.abs(both.T @ both - np.eye(both.shape[1])).max() <= 1e-7
+        assert np.linalg.norm(both @ state.H - C @ Q, 2) <= 1e-13 * size
+        values, W = np.linalg.eigh(state.T)
+        residuals = np.linalg.norm(C @ Q @ W - Q @ W * values, axis=0)
+        assert np.abs(state.residuals(values, W) - residuals).max() <= 1e-7 * size
+    # Otherwise nothing was left in the blocks.
+    assert np.abs(both.T @ both - np.eye(both.shape[1])).max() > 1e-12
+    model = made.finish(states[-1], Model(n_components=3, center=False, scale=None, seed=0, d=90, n=40))
+    Z = model.columns
+    assert np.abs(Z.T @ Z - np.eye(5)).max() <= 1e-14
+    assert model.product is not None
+    assert np.linalg.norm(model.product - C @ Z, 2) <= 1e-13 * size
+    exact = np.linalg.eigvalsh(C)[::-1][:2]
+    np.testing.assert_allclose(np.linalg.eigvalsh(Z.T @ model.product)[::-1][:2], exact, rtol=1e-13)
 
 
 def test_residuals_count_the_columns_that_were_dropped_as_rounding() -> None:

@@ -44,6 +44,9 @@ MESSAGE: Final = 2**19
 # no error
 _FINEST, _SAMPLED = 1e-6, 0.05
 _USUAL: Final = 1e-8  # the default of tol
+# The largest part of a block along older columns, in units of tol, that may stay in it. Residuals do not show it, and
+# the eigenvalues of T change by its square.
+_SKEW: Final = 1e-5
 _MANY: Final = 20_000  # above this many columns, the default of tol is "auto"
 
 
@@ -399,7 +402,8 @@ class Krylov(Iterative[KrylovState]):
         # For a small matrix, `eigh_leading` returns all eigenvectors.
         _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
-        return replace(model, basis=state.Q.columns @ W, product=state.product(W))
+        basis, turn = linalg.polished(state.Q.columns @ W)
+        return replace(model, basis=basis, product=state.product(np.linalg.solve(turn.T, W.T).T))
 
     def restart(self, model: Model) -> Array:
         d, p = model.columns.shape
@@ -422,8 +426,9 @@ class Krylov(Iterative[KrylovState]):
         T = np.block([[state.T, known], [known.T, own]])
         first = linalg.about_norm2(T)
         since = int(np.argmax(np.append(known.any(axis=1), True)))
-        rest = S - Q[:, since:] @ np.vstack([known[since:], own])
-        block, off = linalg.next_block(rest, Q, first)
+        rest = Q[:, since:] @ np.vstack([known[since:], own])
+        np.subtract(S, rest, out=rest)
+        block, off, along = linalg.next_block(rest, Q, first, _SKEW * state.progress.tol)
         inside = np.vstack([known, own]) + off
         T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
         some = state.k
@@ -435,10 +440,10 @@ class Krylov(Iterative[KrylovState]):
         values, W = linalg.eigh_leading(T, len(T) if behind else some)
         # If all entries are 0, so is the first eigenvalue.
         first = max(float(values[0]), np.finfo(float).tiny)
-        along = block.T @ rest
         lost = np.zeros(S.shape[1])
         if block.shape[1] < S.shape[1]:
             lost = linalg.column_norms(rest - Q @ off - block @ along)
+        del rest  # It would be in memory beside both bases while the basis is cut.
         H = np.block([[state.H, inside], [np.zeros((len(along), state.size)), along]])
         random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)

@@ -287,45 +287,73 @@ def random_basis(d: int, p: int, seed: int) -> Array:
     return orth(random_block(d, p, seed))
 
 
-def next_block(S: Array, Q: Array, first: float) -> tuple[Array, Array]:
-    """Return orth((I - QQ')S), the next block of a Krylov space without rounding directions, and Q'S.
+def next_block(S: Array, Q: Array, first: float, skew: float = 0.0) -> tuple[Array, Array, Array]:
+    """Return B = orth((I - QQ')S), the next block of a Krylov space without rounding directions, with Q'S and B'S.
 
     If nearly all of S along Q has been taken out before, Q is read twice instead of four times.
     `first` is about the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told
     from rounding.
+
+    Parts of S along Q that leave Q'B below `skew` (in spectral norm) need not be taken out. What remains in B is then
+    missing in Q'S, so that S = Q (Q'S) + B (B'S) always holds.
     """
     floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
-    block = _by_gram(S, floor)
-    if block is not None:
+    found = _by_gram(S, floor)
+    if found is not None:
+        block, R = found
         off = Q.T @ block
         if np.abs(off).max(initial=0.0) < _ASIDE:
-            return polish(block - Q @ off), off @ (block.T @ S)
+            block, off = _without(block, Q, off, skew)
+            block, turn = polished(block)
+            return block, off @ R, turn @ R
     inside = Q.T @ S
     rest = S - Q @ inside
-    block = _by_gram(rest, floor)
-    if block is not None:
+    found = _by_gram(rest, floor)
+    if found is not None:
         # `_by_gram` divides by small lengths, which amplifies the rounding along Q.
-        return polish(block - Q @ (Q.T @ block)), inside
+        block, R = found
+        block, turn = polished(block - Q @ (Q.T @ block))
+        return block, inside, turn @ R
     block = independent(rest - Q @ (Q.T @ rest), floor)
     if block.shape[1]:
         block = orth(complement(block, Q))
-    return block, inside
+    return block, inside, block.T @ rest
+
+
+def _without(block: Array, Q: Array, off: Array, skew: float) -> tuple[Array, Array]:
+    """Return the block without its part Q off along Q, and off, except for directions shorter than `skew`."""
+    if skew > 0.0:
+        squares, V = eigh_descending(off.T @ off)
+        count = int(np.sum(squares > skew**2))
+        if count == 0:
+            return block, np.zeros_like(off)
+        # Q is multiplied by few columns then.
+        if 2 * count <= len(V):
+            some = off @ V[:, :count]
+            return block - (Q @ some) @ V[:, :count].T, some @ V[:, :count].T
+    return block - Q @ off, off
 
 
 def polish(Z: Array) -> Array:
     """Orthonormalize columns that are nearly orthonormal by one Newton step of `polar`, faster than `orth`."""
+    return polished(Z)[0]
+
+
+def polished(Z: Array) -> tuple[Array, Array]:
+    """Return the polished columns and the small matrix that turns them into Z."""
     off = Z.T @ Z
     off.flat[:: len(off) + 1] -= 1.0
     if np.abs(off).max(initial=0.0) > _LITTLE:
-        return orth(Z)
-    return np.asarray(Z @ (np.eye(len(off)) - off / 2.0))
+        return qr(Z)
+    one = np.eye(len(off))
+    return np.asarray(Z @ (one - off / 2.0)), one + off / 2.0
 
 
-def _by_gram(Y: Array, floor: float) -> Array | None:
+def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
     """Compute nearly `independent` at a third of its cost, or None if the Gram matrix is not accurate enough.
 
     Columns are scaled to length 1. Directions longer than 1e-4 are kept, and all others must be
-    shorter than the floor.
+    shorter than the floor. The second matrix turns the result into Y, without the directions that are not kept.
     """
     sizes = _lengths(Y)
     # Below, 1e-4 of a column counts, and has to be more than the floor. NaN passes no comparison.
@@ -334,10 +362,11 @@ def _by_gram(Y: Array, floor: float) -> Array | None:
         return None
     squares, V = eigh_descending(Y.T @ Y / (sizes[:, None] * sizes))
     count = int(np.sum(squares > _PLAIN**2 * squares[0]))
-    V /= sizes[:, None]
-    if count < len(V) and np.linalg.norm(Y @ V[:, count:]) * sizes.max() > floor:
+    W = V / sizes[:, None]
+    if count < len(V) and np.linalg.norm(Y @ W[:, count:]) * sizes.max() > floor:
         return None
-    return np.asarray(Y @ (V[:, :count] / np.sqrt(squares[:count])))
+    lengths = np.sqrt(squares[:count])
+    return np.asarray(Y @ (W[:, :count] / lengths)), (V[:, :count] * lengths).T * sizes
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:

@@ -170,7 +170,7 @@ class Solver:
         assert self.heard is not None
         assert self.values is not None
         largest = max(float(self.values[0]), _TINY)
-        block, _ = linalg.next_block(self.heard, self.Q, largest)
+        block, *_ = linalg.next_block(self.heard, self.Q, largest)
         return replace(self, block=block, heard=None, Z=None, CZ=None, whole=None)
 
     @property

@@ -89,8 +89,9 @@ def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turne
     outside = linalg.orth(linalg.complement(orthonormal_columns(60, 4, seed=3), Q))
     S = outside * np.array(lengths) @ (W.T if turned else np.eye(4))
     S = S + Q @ np.random.default_rng(4).standard_normal((5, 4))
-    block, inside = linalg.next_block(S, Q, 1.0)
+    block, inside, along = linalg.next_block(S, Q, 1.0)
     np.testing.assert_allclose(inside, Q.T @ S, atol=1e-14)
+    np.testing.assert_allclose(along, block.T @ S, atol=1e-14)
     kept = np.array(lengths) > 1e-8  # below, rounding in S of size eps turns a direction by more than is asked here
     sure = outside[:, kept]
     assert sure.shape[1] <= block.shape[1] <= int(np.sum(np.array(lengths) > 0.0))
@@ -104,11 +105,25 @@ def test_a_krylov_block_is_the_same_when_most_was_projected_out_before(left):
     Q = orthonormal_columns(60, 5, seed=1)
     outside = linalg.complement(np.random.default_rng(3).standard_normal((60, 4)), Q) * [1, 0.5, 0.1, 0.01]
     S = outside + left * Q @ np.random.default_rng(4).standard_normal((5, 4))
-    block, inside = linalg.next_block(S, Q, 1.0)
+    block, inside, along = linalg.next_block(S, Q, 1.0)
     np.testing.assert_allclose(inside, Q.T @ S, atol=1e-14)
+    np.testing.assert_allclose(along, block.T @ S, atol=1e-14)
     assert_orthonormal(block)
     assert np.abs(Q.T @ block).max() < 1e-14
     assert linalg.sin_theta(block, linalg.orth(outside)) < 1e-12
+
+
+@every("left", [0.0, 1e-12, 1e-9, 1e-7, 1e-3])
+@every("directions", [1, 4])
+def test_a_krylov_block_keeps_no_more_of_older_columns_than_it_may(left, directions):
+    rng = np.random.default_rng(4)
+    Q = orthonormal_columns(60, 5, seed=1)
+    S = linalg.complement(rng.standard_normal((60, 4)), Q)
+    S = S + left * Q @ rng.standard_normal((5, directions)) @ rng.standard_normal((directions, 4))
+    block, inside, along = linalg.next_block(S, Q, 1.0, 1e-10)
+    assert_orthonormal(block)
+    assert np.linalg.norm(Q.T @ block, 2) < 2e-10
+    np.testing.assert_allclose(Q @ inside + block @ along, S, atol=1e-13)
 
 
 @every("scale", [1e-300, 1e-150, 1.0, 1e150, 1e300])

@@ -243,6 +243,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
     """Make a run that first sums all columns, and then uses some: filtered variants, or highly variable genes."""
     from flower_pca.stages.chosen import Chosen, Columns, SummedTotals, Totals
     from flower_pca.stages.gene_sums import GeneSums
+    from flower_pca.stages.hardy_weinberg import HardyWeinberg
 
     variants, genes = config.variants, config.highly_variable
 
@@ -253,15 +254,16 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
         if genes is not None:
             return genes.choose(model.n, model.left["mean"], model.left["variance"], names)
         assert variants is not None
-        return variants.choose(model.n, model.left["mean"], model.left["seen"], names)
+        return variants.choose(model.n, model.left["mean"], model.left["seen"], names, model.left.get("failed"))
 
     summed = config.mask is not None
     first_stage: Stage[Any] = Totals(width=0, judged=judged) if not summed else SummedTotals(width=0)
     if genes is not None:
         first_stage = GeneSums(of_counts=genes.of_counts)
+    tests = () if variants is None or variants.hwe is None else (HardyWeinberg(least=variants.hwe),)
     algorithm, decisions = _as_configured(config)
     first = Run(
-        (first_stage, ScalingOnly()),
+        (first_stage, *tests, ScalingOnly()),
         model=_model(config, algorithm, decisions, None),
         roll=Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed),
         result=Scaling,

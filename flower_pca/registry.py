@@ -143,7 +143,10 @@ _AFTER_CLOSING: Final = {"monitor": "stages.histograms:Histograms", "standard_er
 # The stages that may follow the closing one, in their order, by the field of a PCAConfig that requests them.
 AFTER: Final = {"reconstruction_error": "evaluate", "explain": "explain", **{name: name for name in _AFTER_CLOSING}}
 _COMPONENT_COUNTS: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
-_COLUMN_CHOICE: Final = {"gene_sums": "stages.gene_sums:GeneSums"}
+_COLUMN_CHOICE: Final = {
+    "gene_sums": "stages.gene_sums:GeneSums",
+    "hardy_weinberg": "stages.hardy_weinberg:HardyWeinberg",
+}
 _OPENING_ONLY: Final = {"standardize": "stages.opening:ScalingOnly"}
 _OTHERS: Final = {
     "opening": _OPENING,

@@ -134,6 +134,12 @@ ASKED_BESIDE = {
         {"missing": "mean"},
         "own means only",
     ),
+    "variants(hwe=...)": (
+        tables_of_alleles,
+        {"variants": "variants(maf=0, call=0, hwe=1e-6)", "missing": "own_mean"},
+        {"allow": "krylov,standardize,hardy_weinberg"},
+        "hardy_weinberg compare single rows",
+    ),
     "explain": (tables_of, {"explain": "j"}, {"covariates": "j"}, "its rule covariates does not name it"),
     "adjust": (tables_of, {"adjust": "j"}, {"covariates": "j"}, "its rule covariates does not name it"),
     "categorical": (tables_of_wards, {"categorical": "ward"}, {"categorical": "ward"}, "text in column ward"),

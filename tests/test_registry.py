@@ -94,6 +94,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "standardize",
         "names",
         "gene_sums",
+        "hardy_weinberg",
         "evaluate",
         "monitor",
         "standard_errors",

@@ -30,13 +30,19 @@ class Variants:
         The least share of people with a value.
     ambiguous : bool, default=True
         Whether to keep A/T and C/G variants, whose strand cannot be determined.
+    hwe : float or None, default=None
+        The least p-value of the exact test of Hardy-Weinberg equilibrium that each site makes of its own people, such
+        as 1e-6. It takes one more message. None makes no test.
     """
 
     maf: float = 0.01
     call: float = 0.98
     ambiguous: bool = True
+    hwe: float | None = None
 
     def __post_init__(self) -> None:
+        if self.hwe is not None:
+            checks.number("hwe of variants", self.hwe, least=1e-300, most=1.0, remedy="Use 1e-6.")
         for name, most in (("maf", 0.5), ("call", 1.0)):
             object.__setattr__(self, name, checks.share(getattr(self, name)))
             checks.number(f"{name} of variants", getattr(self, name), least=0.0, most=most)
@@ -48,7 +54,9 @@ class Variants:
         rule = 'a Variants, or a string such as "variants(maf=0.01, call=0.98)"'
         return spec.instance(cls, given, "variants", rule)
 
-    def choose(self, n: int, mean: Array, seen: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    def choose(
+        self, n: int, mean: Array, seen: Array, names: Sequence[str], failed: Array | None = None
+    ) -> tuple[tuple[str, ...], str]:
         """Return the variants within the limits, and a sentence that says how many are not.
 
         Parameters
@@ -61,6 +69,8 @@ class Variants:
             The number of values of each variant.
         names : sequence of str
             The names of the variants.
+        failed : ndarray or None, default=None
+            The number of sites at which each variant has failed the test of Hardy-Weinberg equilibrium.
 
         Raises
         ------
@@ -77,11 +87,13 @@ class Variants:
         rare = np.minimum(p, 1.0 - p) < self.maf - _ROUNDING
         gaps = seen < (self.call - _ROUNDING) * n
         either = np.zeros(len(names), dtype=bool) if self.ambiguous else names_of_variants.ambiguous(names)
-        left = ~(rare | gaps | either)
+        unequal = np.zeros(len(names), dtype=bool) if failed is None else failed > 0
+        left = ~(rare | gaps | either | unequal)
         why = {
             f"with a minor allele frequency below {self.maf:g}": rare,
             f"with values for fewer than {self.call:.4g} of the people": gaps,
             "A/T or C/G": either,
+            f"out of Hardy-Weinberg equilibrium (p < {self.hwe or 0.0:g}) at one site or more": unequal,
         }
         said = ", ".join(f"{int(bad.sum()):,} {words}" for words, bad in why.items() if bad.any())
         if not left.any():
@@ -91,4 +103,5 @@ class Variants:
         return chosen, f"{out:,} of {count(len(names), 'variant')} were left out: {said}" if out else ""
 
     def __str__(self) -> str:
-        return f"variants(maf={self.maf:g}, call={self.call:g}, ambiguous={self.ambiguous})"
+        tested = "" if self.hwe is None else f", hwe={self.hwe:g}"
+        return f"variants(maf={self.maf:g}, call={self.call:g}, ambiguous={self.ambiguous}{tested})"

@@ -91,6 +91,7 @@ def genuine():
         ("ssi", "harmonized_summed_opening"): harmonized,
         ("standardize", "standardize"): [{}],
         ("standardize", "gene_sums"): [{"expm1": np.array(True)}, {"expm1": np.array(False)}],
+        ("standardize", "hardy_weinberg"): [{"least": np.array(1e-6)}],
         ("names", "names"): [{}],
         ("sparse_pca", "oblique"): [{"Z": U}],
     }  # sent where no product is known

@@ -136,6 +136,7 @@ def test_halves_that_get_rows_are_these():
         "consensus_rpca",
         "dcf_pca",
         "gene_sums",
+        "hardy_weinberg",
         "standard_errors",
         "low_rank",
         "monitor",

@@ -1,0 +1,73 @@
+"""The exact test of Hardy-Weinberg equilibrium, from the numbers of people with 0, 1 and 2 copies of an allele.
+
+The test is that of Wigginton, Cutler and Abecasis (2005): given the numbers of people and of copies, it
+adds up the probabilities of all numbers of heterozygotes that are not more probable than the number seen.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from scipy.special import gammaln
+
+from flower_pca.base import labels
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.rows.frame import Moments
+
+_OFF: Final = 0.1  # Moments are rounded, so the numbers of people that follow from them are off by less than this.
+# Numbers of heterozygotes further from their mean than this many deviations and people have no weight.
+_DEVIATIONS, _PEOPLE = 40.0, 400.0
+_TIE: Final = 1e-9  # Logarithms of equal probabilities differ by less than this.
+
+
+def p_values(there: Moments, who: str) -> Array:
+    """Return the p-value of each column of counts of an allele. A column with one allele has 1.
+
+    Raises
+    ------
+    DataError
+        If a column holds other values than 0, 1 and 2.
+    """
+    seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), there.mean.shape)
+    sums = np.where(seen > 0, seen * there.mean, 0.0)
+    squares = there.m2 + sums * np.where(seen > 0, there.mean, 0.0)
+    one, two = 2.0 * sums - squares, (squares - sums) / 2.0
+    counts = np.rint([seen - one - two, one, two])
+    off = np.abs([seen - one - two, one, two] - counts).max(axis=0) > _OFF
+    if (bad := np.flatnonzero(off | (counts < 0.0).any(axis=0))).size:
+        raise DataError(
+            f"The test of Hardy-Weinberg equilibrium needs counts of alleles 0, 1 and 2, but "
+            f"{labels.count(bad.size, 'column')} of {who} {'holds' if bad.size == 1 else 'hold'} other values. Leave "
+            "hwe out of variants."
+        )
+    rare = np.minimum(counts[1] + 2.0 * counts[0], counts[1] + 2.0 * counts[2])
+    # Variants with the same numbers of people and of copies have the same probabilities.
+    order = np.lexsort((rare, seen))
+    pairs = np.stack([seen, rare])[:, order]
+    starts = np.flatnonzero((np.diff(pairs, axis=1) != 0.0).any(axis=0)) + 1
+    found = np.ones(len(rare))
+    for alike in np.split(order, starts):
+        if rare[alike[0]] > 0:
+            found[alike] = _of_alike(float(seen[alike[0]]), float(rare[alike[0]]), counts[1, alike])
+    return found
+
+
+def _of_alike(n: float, rare: float, heterozygotes: Array) -> Array:
+    """Return p-values for n people with this number of copies of the rarer allele, by numbers of heterozygotes."""
+    mean = rare * (2.0 * n - rare) / (2.0 * n)
+    reach = _DEVIATIONS * mean / np.sqrt(n) + _PEOPLE
+    first = max(mean - reach, 0.0)
+    first += (rare - np.floor(first)) % 2.0 + np.floor(first) - first  # as many heterozygotes as copies, modulo 2
+    possible = np.arange(first, min(rare, mean + reach) + 0.5, 2.0)
+    homozygotes = (rare - possible) / 2.0
+    others = n - possible - homozygotes
+    logs = possible * np.log(2.0) - gammaln(possible + 1) - gammaln(homozygotes + 1) - gammaln(others + 1)
+    ascending = np.argsort(logs)
+    total = np.cumsum(np.exp(logs[ascending] - logs.max()))
+    there = np.rint((heterozygotes - possible[0]) / 2.0).astype(np.int64)
+    inside = (there >= 0) & (there < len(possible))
+    here = logs[np.clip(there, 0, len(possible) - 1)]
+    not_above = np.searchsorted(logs[ascending], here + _TIE, side="right")
+    return np.where(inside, total[not_above - 1] / total[-1], 0.0)

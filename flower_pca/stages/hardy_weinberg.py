@@ -1,0 +1,70 @@
+"""How many sites find a variant outside Hardy-Weinberg equilibrium, each by a test of its own people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flower_pca.base.history import Status
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import ROWS, Ask, Kind, Part, number
+from flower_pca.core.model import Model
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+
+
+@dataclass(frozen=True)
+class HardyWeinbergState:
+    """The least p-value, and for each variant the number of sites that find a lower one."""
+
+    least: float
+    failed: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardyWeinberg(Stage[HardyWeinbergState]):
+    """The number of sites at which each variant fails the exact test of Hardy-Weinberg equilibrium.
+
+    A client sends 1 for a variant whose p-value among its own people is below the limit, and 0 for the
+    others. A test of all people together would be wrong, because a mixture of populations is not in
+    equilibrium. Answers to many limits show the counts of genotypes, so a node's operator has to name
+    this stage.
+
+    Cost: a client needs one pass over the rows and a test for each variant, and sends a column of d whole
+    numbers.
+    """
+
+    name: ClassVar[str] = "hardy_weinberg"
+    asks: ClassVar[Mapping[str, Ask]] = {"least": number(0.0, 1.0)}
+    by_row: ClassVar[bool] = True
+
+    least: float = 1e-6
+
+    def start(self, model: Model) -> HardyWeinbergState:
+        return HardyWeinbergState(self.least)
+
+    def broadcast(self, state: HardyWeinbergState) -> Arrays:
+        return {"least": np.array(state.least)}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"n": ROWS, "failed": Part((d,), Kind.COUNT)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
+        return {"n": np.array(data.n), "failed": data.outside_equilibrium(float(arrays["least"]))}, {}
+
+    def bounds(self, state: HardyWeinbergState, model: Model) -> Mapping[str, Array | float]:
+        return {"n": MOST_ROWS, "failed": 1.0}
+
+    def server(self, state: HardyWeinbergState, total: Arrays, answered: frozenset[int]) -> HardyWeinbergState:
+        return replace(state, failed=np.rint(total["failed"]))
+
+    def status(self, state: HardyWeinbergState) -> Status | None:
+        return end_if(state.failed is not None)
+
+    def finish(self, state: HardyWeinbergState, model: Model) -> Model:
+        assert state.failed is not None
+        return replace(model, left={**model.left, "failed": state.failed})

@@ -136,7 +136,7 @@ ASKED_BESIDE = {
     ),
     "variants(hwe=...)": (
         tables_of_alleles,
-        {"variants": "variants(maf=0, call=0, hwe=1e-6)", "missing": "own_mean"},
+        {"variants": "variants(maf=0, call=0, hwe=1e-6)", "missing": "local_mean"},
         {"allow": "krylov,standardize,hardy_weinberg"},
         "hardy_weinberg compare single rows",
     ),

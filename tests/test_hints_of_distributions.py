@@ -113,11 +113,19 @@ def test_dates_in_digits_are_named_by_their_shape(kind):
     assert kind in said_of_sites(sites, (*COLUMNS, "when"))
 
 
-@pytest.mark.parametrize("name", ["zip", "post_code", "PLZ", "phone", "ward_nr"])
+@pytest.mark.parametrize("name", ["zip", "post_code", "PLZ", "phone", "ward_nr", "ward", "Region"])
 def test_codes_that_measure_nothing_are_named_by_what_they_are_called(name):
     rng = np.random.default_rng(7)
     sites = [np.c_[ward_of(seed), rng.integers(10**4, 10**5, 120)] for seed in range(3)]
     assert f"Column {name} holds codes, which are not measurements" in said_of_sites(sites, (*COLUMNS, name))
+
+
+def test_a_measurement_that_is_called_like_codes_is_none_of_them():
+    rng = np.random.default_rng(7)
+    days = [np.c_[ward_of(seed), rng.gamma(2.0, 3.0, 120).round(1)] for seed in range(3)]
+    assert "holds codes" not in said_of_sites(days, (*COLUMNS, "hospital"))
+    scores = [np.c_[ward_of(seed), rng.integers(1, 9, 120)] for seed in range(3)]
+    assert "holds codes" not in said_of_sites(scores, (*COLUMNS, "regions"))
 
 
 @every("seed", range(40))

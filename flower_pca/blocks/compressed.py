@@ -32,8 +32,8 @@ class Compressed(Stored):
 
     sparse = True
 
-    def __init__(self, group: Any, indptr: Array, d: int) -> None:
-        self._group, self._indptr = group, indptr
+    def __init__(self, group: Any, indptr: Array, d: int, who: str = "the rows") -> None:
+        self._group, self._indptr, self._who = group, indptr, who
         self.shape = (len(indptr) - 1, d)
         kind = np.dtype(group["data"].dtype)
         self.dtype = kind if kind.kind == "f" else np.dtype(np.float64)
@@ -53,14 +53,20 @@ class Compressed(Stored):
         n, d = (int(side) for side in attributes.get("shape", attributes.get("h5sparse_shape", (0, 0))))
         indptr = np.asarray(group["indptr"][:], dtype=np.int64)
         stored = int(group["data"].shape[0])
-        if len(indptr) != n + 1 or indptr[0] != 0 or int(indptr[-1]) != stored or (np.diff(indptr) < 0).any():
+        if (
+            group["indices"].shape[0] != stored
+            or len(indptr) != n + 1
+            or indptr[0] != 0
+            or int(indptr[-1]) != stored
+            or (np.diff(indptr) < 0).any()
+        ):
             raise DataError(
-                f"The sparse matrix of {who} says that it has {n:,} rows and {stored:,} stored entries, but the "
-                "positions at which its rows begin do not fit. Write the file again."
+                f"The sparse matrix of {who} says that it has {n:,} rows and {stored:,} stored entries, but their "
+                "columns, or the positions at which its rows begin, do not fit. Write the file again."
             )
         if np.dtype(group["data"].dtype).kind not in "fiub":
             raise DataError(f"The sparse matrix of {who} holds {group['data'].dtype}. Write it with real numbers.")
-        return cls(group, indptr, d)
+        return cls(group, indptr, d, who)
 
     @property
     def nbytes(self) -> int:
@@ -80,11 +86,17 @@ class Compressed(Stored):
         It is a function so that no name keeps a piece in memory while the next one is read.
         """
         data, indices = (np.asarray(self._group[name][a:b]) for name in ("data", "indices"))
+        # scipy would read memory that belongs to others.
+        if indices.size and not 0 <= indices.min() <= indices.max() < self.shape[1]:
+            raise DataError(
+                f"The sparse matrix of {self._who} has entries outside its {self.shape[1]:,} columns. Write the file "
+                "again."
+            )
         return _csr(data, indices, indptr, self.shape[1])
 
     def between(self, start: int, stop: int) -> Compressed:
         """Return the rows from `start` up to, but without, `stop`."""
-        return Compressed(self._group, self._indptr[start : stop + 1], self.shape[1])
+        return Compressed(self._group, self._indptr[start : stop + 1], self.shape[1], self._who)
 
 
 def _csr(data: Array, indices: Array, indptr: Array, d: int) -> Any:

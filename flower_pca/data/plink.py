@@ -110,13 +110,15 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
 
 def _lines(place: Path, what: str) -> list[list[str]]:
     """Return the lines of a .bim or .fam file, split into words."""
+    bed_file = place.with_suffix(".bed").name
     try:
         text = place.read_text("utf-8")
     except FileNotFoundError:
-        bed_file = place.with_suffix(".bed").name
         raise DataError(
             f"{place}, which lists the {what} of {bed_file}, is not there. Copy it into the same folder."
         ) from None
+    except UnicodeDecodeError:
+        raise DataError(f"{place}, which lists the {what} of {bed_file}, is not in UTF-8. Save it in UTF-8.") from None
     lines = [line.split() for line in text.splitlines() if line and not line.isspace()]
     if not lines:
         raise DataError(f"{place} lists no {what}. {_WRITE}")

@@ -72,7 +72,10 @@ def zarr(
     with reading(path, "a zarr array or group") as file:
         if not file.exists():
             raise FileNotFoundError(path)
-        opened = store.open(str(file), mode="r")
+        try:
+            opened = store.open(str(file), mode="r")
+        except FileNotFoundError as error:
+            raise DataError(f"{file} has no zarr array or group. Write it again, or name another source.") from error
         if hasattr(opened, "shape"):
             return emptied(Table.of_file(file, held(adapters.of(opened, str(file)), file)), gaps)
         return _of_arrays(file, opened, key or "X", beside, ids, gaps)

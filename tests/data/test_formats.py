@@ -484,6 +484,23 @@ def without_entries(file):
     group["data"], group["indices"], group["indptr"] = np.ones(3), np.zeros(3, int), np.arange(N + 1)
 
 
+def cells_by_rows(file, indices):
+    del file["X"]
+    S = sp.csr_array(rows_of_site(0))
+    group = file.create_group("X")
+    group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", S.shape
+    group["data"], group["indices"], group["indptr"] = S.data, indices, S.indptr
+
+
+def column_outside(number):
+    def change(file):
+        indices = sp.csr_array(rows_of_site(0)).indices.copy()
+        indices[3] = number
+        cells_by_rows(file, indices)
+
+    return change
+
+
 def fewer_genes(file):
     del file["var"][file["var"].attrs["_index"]]
     file["var"]["_index"] = NAMES[:3]
@@ -538,6 +555,12 @@ def numbers_above(path):
     book.save(path)
 
 
+def people_in_latin(path):
+    write_bed(path, np.ones((3, 2)))
+    people = path.with_suffix(".fam").read_bytes()
+    path.with_suffix(".fam").write_bytes(people.replace(b"p1", b"p\xe4"))
+
+
 BAD = {
     "truncated gz": ("x.csv.gz", cut_gz, "ended before"),
     "gz that is none": ("x.csv.gz", written_text("a,b\n1,2\n"), "gzip"),
@@ -573,10 +596,16 @@ BAD = {
     "h5ad without X": ("x.h5ad", h5ad_of(lambda file: file.__delitem__("X")), "has no X"),
     "h5ad by columns": ("x.h5ad", h5ad_of(cells_by_columns), r"adata\.X\.tocsr"),
     "h5ad without entries": ("x.h5ad", h5ad_of(without_entries), "do not fit"),
+    "h5ad with too few columns of entries": (
+        "x.h5ad",
+        h5ad_of(lambda file: cells_by_rows(file, sp.csr_array(rows_of_site(0)).indices[:-3])),
+        "do not fit",
+    ),
     "h5ad with a gene too few": ("x.h5ad", h5ad_of(fewer_genes), "var 3"),
     "h5ad with a gene twice": ("x.h5ad", h5ad_of(same_genes), "var_names_make_unique"),
     "h5ad without obs": ("x.h5ad", h5ad_of(lambda file: file.__delitem__("obs")), r"no obs, .*h5\(path="),
-    "zarr that is none": ("x.zarr", lambda path: path.mkdir(), "zarr"),
+    "zarr that is none": ("x.zarr", lambda path: path.mkdir(), "has no zarr array or group"),
+    "bed with people in another encoding": ("x.bed", people_in_latin, r"x\.fam, .* is not in UTF-8"),
     "feather that is none": ("x.feather", bytes_for("pyarrow"), "feather"),
     "cut arrow": ("x.arrow", cut_file(write_arrow), "Arrow file"),
     "parquet that is none": ("x.parquet", bytes_for("pyarrow"), "parquet"),
@@ -587,6 +616,18 @@ BAD = {
         "complex",
     ),
 }
+
+
+@pytest.mark.parametrize("number", [4, 77, -1])
+def test_sparse_rows_with_entries_in_columns_that_are_not_there_end_in_one_sentence(number, tmp_path):
+    h5ad_of(column_outside(number))(tmp_path / "x.h5ad")
+    with pytest.raises(DataError, match=r"of /.*x.h5ad has entries outside its 4 columns\. Write the file again"):
+        simulate("covariance", [sources.make(str(tmp_path / "x.h5ad"))], n_components=1)
+    S = sp.csr_matrix(rows_of_site(0))
+    S.indices[3] = number
+    sp.save_npz(tmp_path / "x.npz", S)
+    with pytest.raises(DataError, match=r"The data file /.*x.npz cannot be read as a matrix saved by scipy"):
+        sources.make(str(tmp_path / "x.npz"))
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -1,5 +1,6 @@
 """Test cells of AnnData objects and .h5ad files: layers, marked genes, normalized counts."""
 
+import weakref
 from functools import cache
 
 import numpy as np
@@ -18,7 +19,7 @@ from flower_pca import (
     simulate,
     strategies,
 )
-from flower_pca.blocks import adapters, source
+from flower_pca.blocks import adapters, compressed, source
 from flower_pca.cli import main
 from flower_pca.data import sources
 
@@ -391,3 +392,33 @@ def test_genes_are_chosen_from_the_command_line_and_new_cells_are_prepared_likew
     places = [int(name[1:]) for name in result.feature_names_in_]
     expected = (normalized_by_hand(counts_of_labs()[1])[:, places] - result.mean_) @ result.components_.T
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-12)
+
+
+def test_of_sparse_rows_in_a_file_one_piece_at_a_time_is_in_memory(tmp_path, monkeypatch):
+    """In another order of columns too, as a run gives them that sorts the names of genes."""
+    h5py = pytest.importorskip("h5py")
+    counts = sp.random(400, 30, 0.3, format="csr", random_state=0)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        group = file.create_group("X")
+        group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", counts.shape
+        for name in ("data", "indices", "indptr"):
+            group[name] = getattr(counts, name)
+    monkeypatch.setattr(source, "_ENTRIES", 300)
+    monkeypatch.setattr(compressed, "_HELD", 0)
+    read = []
+    between = compressed.Compressed._between
+
+    def noted(*args):
+        read.append(weakref.ref(piece := between(*args)))
+        return piece
+
+    monkeypatch.setattr(compressed.Compressed, "_between", noted)
+    opened = compressed.Compressed.of(h5py.File(tmp_path / "x.h5")["X"])
+    order = np.random.default_rng(0).permutation(30)
+    pieces = compressed.picked_sparse(opened, order).pieces()
+    found = []
+    for piece in pieces:
+        found.append(piece.toarray())
+        assert not [there for there in read if there() is not None]
+    np.testing.assert_array_equal(np.vstack(found), counts.toarray()[:, order])
+    assert len(read) == len(found) > 5

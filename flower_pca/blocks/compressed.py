@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -147,7 +148,12 @@ class PickedSparse(Stored):
         """Yield pieces that begin at the same rows as if the matrix were in memory."""
         place = np.full(self.source.shape[1], -1, dtype=np.int32)
         place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
-        return cut_again(_placed(piece, place, len(self.columns)) for piece in self.source.pieces())
+        # `map` keeps no piece of the source while its copy is worked on, as a generator would.
+        placed = map(partial(_placed, place=place, d=len(self.columns)), self.source.pieces())
+        # All columns in another order have the same numbers of entries in each row, so they are cut already.
+        if isinstance(self.source, Compressed) and self.shape[1] == self.source.shape[1]:
+            return placed
+        return cut_again(placed)
 
 
 def _placed(S: Any, place: Array, d: int) -> Any:

@@ -195,10 +195,11 @@ def sparse_moments(S: Any) -> Moments:
     divisor = np.maximum(seen, 1)
     mean = np.bincount(columns, weights=data, minlength=d) / divisor
     zeros = seen - np.bincount(columns, minlength=d)
-    deviation = data - mean[columns]
+    deviation = mean[columns]
+    np.subtract(data, deviation, out=deviation)  # A piece has 2^21 entries, so each copy takes 16 MB.
     # The error that rounding left in the mean.
     rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / divisor
-    squares = np.bincount(columns, weights=deviation**2, minlength=d)
+    squares = np.bincount(columns, weights=np.square(deviation, out=deviation), minlength=d)
     m2 = squares + zeros * mean**2 - seen * rest**2
     return Moments(n, mean + rest, np.maximum(m2, 0.0), count)
 

@@ -102,9 +102,10 @@ def sparse(*, path: str, max_gb: float = 1.0) -> Table:
     with reading(path, "a matrix saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
         with zipfile.ZipFile(raw) as archive:
             require_memory(file, sum(member.file_size for member in archive.infolist()), max_gb)
-        loaded: Any = load_npz(raw).tocsr()
-        loaded.check_format()  # scipy would read memory that belongs to others if an entry lay outside the columns.
-    return Table.of_file(file, loaded)
+        loaded: Any = load_npz(raw)
+        rows = loaded.tocsr()
+        rows.check_format()  # scipy would read memory that belongs to others if an entry lay outside the columns.
+    return Table.of_file(file, rows)
 
 
 def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -108,8 +108,8 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
     )
 
 
-def _lines(place: Path, what: str) -> list[list[str]]:
-    """Return the lines of a .bim or .fam file, split into words."""
+def _lines(place: Path, what: str) -> Iterator[list[str]]:
+    """Yield the lines of a .bim or .fam file, split into words, which take far more memory than the file."""
     bed_file = place.with_suffix(".bed").name
     try:
         text = place.read_text("utf-8")
@@ -119,18 +119,20 @@ def _lines(place: Path, what: str) -> list[list[str]]:
         ) from None
     except UnicodeDecodeError:
         raise DataError(f"{place}, which lists the {what} of {bed_file}, is not in UTF-8. Save it in UTF-8.") from None
-    lines = [line.split() for line in text.splitlines() if line and not line.isspace()]
-    if not lines:
+    number = 0
+    for line in text.splitlines():
+        if fields := line.split():
+            number += 1
+            if len(fields) != 6:
+                raise DataError(f"Line {number:,} of {place} has {count(len(fields), 'field')} instead of 6. {_WRITE}")
+            yield fields
+    if not number:
         raise DataError(f"{place} lists no {what}. {_WRITE}")
-    for number, fields in enumerate(lines, 1):
-        if len(fields) != 6:
-            raise DataError(f"Line {number:,} of {place} has {count(len(fields), 'field')} instead of 6. {_WRITE}")
-    return lines
 
 
 def _people(place: Path) -> tuple[Array, Array, tuple[str, ...]]:
     """Return families, persons, and the id of each row: family/person, or the person alone."""
-    lines = _lines(place, "people")
+    lines = list(_lines(place, "people"))
     ids = tuple(_id(family, person) for family, person, *_ in lines)
     if twice := _twice(ids):
         raise DataError(f"Lines {twice[0]:,} and {twice[1]:,} of {place} name the same person. Keep one of them.")
@@ -164,15 +166,18 @@ def _taken(file: Path, ids: tuple[str, ...], given: str) -> Array:
 
 def _variants(place: Path) -> tuple[list[str], Array]:
     """Return the names of all variants, and which of them count the second allele of the name."""
-    lines = _lines(place, "variants")
-    found = [names_of_variants.name_of(fields[0], fields[3], fields[4], fields[5]) for fields in lines]
-    names = [name for name, _ in found]
+    names: list[str] = []
+    others: list[bool] = []
+    for chromosome, _, _, position, one, other in _lines(place, "variants"):
+        name, is_other = names_of_variants.name_of(chromosome, position, one, other)
+        names.append(name)
+        others.append(is_other)
     if twice := _twice(names):
         raise DataError(
             f"Lines {twice[0]:,} and {twice[1]:,} of {place} are the same variant, {names[twice[0] - 1]}. Keep one of "
             "them, for example with plink2 --rm-dup force-first."
         )
-    return names, np.array([other for _, other in found], dtype=bool)
+    return names, np.array(others, dtype=bool)
 
 
 def _twice(names: Sequence[str]) -> tuple[int, int] | None:

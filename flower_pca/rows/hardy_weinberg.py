@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from scipy.special import gammaln
 
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
@@ -56,6 +55,8 @@ def p_values(there: Moments, who: str) -> Array:
 
 def _of_alike(n: float, rare: float, heterozygotes: Array) -> Array:
     """Return p-values for n people with this number of copies of the rarer allele, by numbers of heterozygotes."""
+    from scipy.special import gammaln  # Most nodes never need it.
+
     mean = rare * (2.0 * n - rare) / (2.0 * n)
     reach = _DEVIATIONS * mean / np.sqrt(n) + _PEOPLE
     first = max(mean - reach, 0.0)

@@ -3,6 +3,7 @@
 import itertools
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from pages import PAGES, ROOT, SHELLS, blocks, every_block, text
@@ -54,6 +55,7 @@ def run_page(page, monkeypatch, capsys):
             elif program == "flower-pca" and words[0] == "leave":
                 assert page == "docs/remove-a-site.md"  # which needs the keys of nodes: tests/attacks/test_leaving.py
             elif program == "flower-pca":
+                Path("kept").mkdir(exist_ok=True)
                 words = [word.replace("/var/lib/pca", "kept") for word in words]  # this machine may be a node as well
                 capsys.readouterr()
                 assert cli.main(words) in ((0, 1) if words[0] == "check" else (0,)), words  # 1: it has found something

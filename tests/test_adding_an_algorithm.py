@@ -67,11 +67,11 @@ SHARED = [*checks.FOR_ALL, *checks.FOR_EXACT, *protocol_checks.FOR_ALL]
 
 
 @pytest.mark.parametrize("check", SHARED, ids=lambda check: check.__name__)
-def test_it_passes_the_shared_checks(momentum, check, tmp_path):
+def test_the_example_passes_the_shared_checks(momentum, check, tmp_path):
     check("momentum", 0, tmp_path)
 
 
-def test_it_is_found_by_name_everywhere(momentum):
+def test_the_example_is_found_by_name_everywhere(momentum):
     assert registry.make("momentum(oversample=4)") == momentum(oversample=4)
     assert flower_pca.Momentum is momentum
     assert {"Momentum"} <= set(flower_pca.__all__) & set(dir(flower_pca))
@@ -82,7 +82,7 @@ def test_it_is_found_by_name_everywhere(momentum):
 
 
 @pytest.mark.slow
-def test_its_strategy_and_its_client_find_what_simulate_finds(momentum):
+def test_its_strategy_and_client_give_the_bits_of_simulate(momentum):
     shards = np.split(falling_rows(), [40, 90])
 
     def client_fn(context):
@@ -96,7 +96,7 @@ def test_its_strategy_and_its_client_find_what_simulate_finds(momentum):
 
 
 @pytest.mark.slow
-def test_under_masks_it_finds_the_same(momentum):
+def test_masks_do_not_change_the_example(momentum):
     shards = np.split(falling_rows(), [40, 90])
     plain, masked = (simulate("momentum", shards, n_components=3, mask=mask) for mask in (False, True))
     assert masked.status.ok
@@ -105,7 +105,7 @@ def test_under_masks_it_finds_the_same(momentum):
 
 
 @pytest.mark.parametrize("mask", [False, True])
-def test_with_noise_it_spends_its_budget_and_no_more(momentum, mask):
+def test_the_example_spends_its_budget_and_no_more(momentum, mask):
     X = falling_rows(n=3000)
     noise = {"epsilon": 1e4, "delta": 1e-6, "clip": 30.0, "noise_seed": 1}
     spec = f"dp({', '.join(f'{name}={value}' for name, value in noise.items())})"
@@ -133,7 +133,7 @@ def test_the_command_line_runs_and_lists_it(momentum, tmp_path, capsys):
 
 @pytest.mark.parametrize("cuts", [[], [75], [5, 10], [1, 2, 100]])
 @pytest.mark.parametrize("k", [1, 3, 14])
-def test_it_finds_the_pooled_components_however_the_rows_are_cut(momentum, cuts, k):
+def test_the_example_finds_the_pooled_components_for_any_partition(momentum, cuts, k):
     X = falling_rows()
     result = simulate("momentum(tol=1e-10)", np.split(X, cuts), n_components=k)
     assert result.status.ok, result.status
@@ -141,7 +141,7 @@ def test_it_finds_the_pooled_components_however_the_rows_are_cut(momentum, cuts,
     assert np.allclose(result.components_ @ result.components_.T, np.eye(k), atol=1e-12)
 
 
-def test_it_opens_again_when_a_client_leaves(momentum):
+def test_the_example_opens_again_when_a_client_leaves(momentum):
     shards = np.split(falling_rows(), [50, 100])
     result = simulate("momentum", shards, n_components=2, fraction=lambda message: [0, 1, 2] if message < 3 else [0, 1])
     assert result.n_samples_ == 100

@@ -107,7 +107,7 @@ def stranger(tmp_path_factory):
     ("over", "mask", "times"),
     [("in process", False, 1.0), ("in process", True, 1e9), ("grid", False, 1e9), ("grid", True, 1.0)],
 )
-def test_it_runs_plain_and_masked_and_its_counts_are_exact(stranger, over, mask, times):
+def test_the_algorithm_runs_plain_and_masked_with_exact_counts(stranger, over, mask, times):
     """However large the rows: a count is whole by its kind, whatever it is called."""
     shards = [times * X for X in SHARDS]
     algorithm = stranger(max_rounds=400, tol=1e-7)
@@ -189,11 +189,11 @@ def test_arrays_that_it_does_not_name_are_refused_by_name(stranger):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", [*protocol_checks.FOR_ALL, *checks.FOR_OTHERS], ids=lambda check: check.__name__)
-def test_it_passes_every_shared_check_of_its_properties(stranger, check, tmp_path):
+def test_the_algorithm_passes_every_shared_check(stranger, check, tmp_path):
     check("stranger", 0, tmp_path)
 
 
 @pytest.mark.slow
 @every("option", test_pairs.OPTIONS)
-def test_it_goes_with_an_option_or_is_refused_by_what_it_lacks(stranger, option, tmp_path):
+def test_the_algorithm_accepts_an_option_or_names_what_it_lacks(stranger, option, tmp_path):
     test_pairs.check("stranger", (option,), tmp_path)

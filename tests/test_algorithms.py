@@ -42,11 +42,11 @@ def long(name: str, check: checks.Check) -> tuple[pytest.MarkDecorator, ...]:
 @pytest.mark.parametrize(
     ("name", "check"), [pytest.param(n, c, id=f"{n}-{c.__name__}", marks=long(n, c)) for n, c in CASES]
 )
-def test_check(name: str, check: checks.Check, tmp_path: Path) -> None:
+def test_shared_promises(name: str, check: checks.Check, tmp_path: Path) -> None:
     check(name, seed(name), tmp_path)
 
 
-def test_both_kinds_are_listed() -> None:
+def test_public_and_internal_algorithms_are_listed() -> None:
     assert AVERAGES
     assert any(issubclass(ALGORITHMS[name], Iterative) for name in EXACT)
 

@@ -57,7 +57,7 @@ def test_the_choice_follows_from_columns_components_and_tolerance(d, k, tol, tak
 
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("data", [FEW, MANY], ids=["few", "many"])
-def test_it_is_to_the_bit_what_it_has_taken(data, mask):
+def test_auto_gives_the_bits_of_the_chosen_algorithm(data, mask):
     found = simulate("auto", data, n_components=2, mask=mask)
     named = simulate(found.algorithm, data, n_components=2, mask=mask)
     assert_same_bits(found, named)
@@ -103,7 +103,7 @@ def test_a_grid_takes_what_the_run_in_process_takes(data):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
-def test_a_masked_grid_too():
+def test_auto_gives_the_bits_of_the_chosen_algorithm_over_a_masked_grid():
     there = PCAStrategy(n_components=2, mask=True).fit(grid_of(FEW))
     assert there.algorithm == "covariance(oversample=2)"
     assert_close(there, simulate("covariance", FEW, n_components=2))
@@ -168,7 +168,7 @@ def test_choices_are_saved_with_the_result(tmp_path):
     assert found.decisions[0] in found._repr_html_()
 
 
-def test_both_have_the_same_answer():
+def test_krylov_and_covariance_agree():
     one, other = (simulate(name, MANY, n_components=3, reconstruction_error=True) for name in (Covariance(), Krylov()))
     assert one.angle_to(other) < 1e-6
     assert abs(one.mse_ - other.mse_) < 1e-9

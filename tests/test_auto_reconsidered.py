@@ -58,7 +58,7 @@ def test_eigenvalues_that_are_apart_are_left_to_krylov(d, k, ratio):
 
 
 @every(("d", "k", "ratio"), [(500, 5, 0.99), (500, 5, 0.999), (500, 10, 0.99), (300, 2, 0.99), (800, 10, 0.999)])
-def test_it_is_at_most_eight_messages_and_a_quarter_more_bytes(d, k, ratio):
+def test_auto_takes_at_most_eight_messages_and_a_quarter_more_bytes(d, k, ratio):
     data = falling_eigenvalues(d, ratio, seed=1)
     found, krylov = (simulate(name, data, n_components=k) for name in ("auto", "krylov"))
     assert len(found.history) <= 8
@@ -73,7 +73,7 @@ def test_rows_of_single_precision_count_the_bytes_that_travel():
 
 
 @pytest.mark.slow
-def test_under_masks_too():
+def test_masked_runs_switch_to_covariance():
     found = simulate("auto", CLOSE, n_components=K, mask=True)
     assert found.algorithm == "covariance(oversample=2)"
     assert_close(found, simulate("auto", CLOSE, n_components=K), within=1e-7)

@@ -55,7 +55,7 @@ def test_an_answer_that_comes_again_changes_nothing():
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_it_is_saved_and_read_back_to_the_bit_and_in_its_order(held):
+def test_cached_sums_survive_a_checkpoint_to_the_bit(held):
     cache = CachedSums(10)
     if held:
         for came in (plain_sum([answers(0)[1]]), {2: answers(1)[2]}, {0: answers(2)[0]}):

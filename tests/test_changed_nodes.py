@@ -166,7 +166,7 @@ def test_a_run_to_its_end_has_the_answer_of_the_nodes_that_are_there(name, kind)
 
 @pytest.mark.parametrize("name", MASKED)
 @EVERY_KIND
-def test_a_masked_run_to_its_end_likewise(name, kind):
+def test_a_masked_run_to_its_end_has_the_answer_of_the_nodes_that_are_there(name, kind):
     alone = undisturbed(name, THERE[kind], cut=False, mask=True)
     result = disturbed(name, kind, middle_of(alone), cut=False, mask=True)
     assert_as_undisturbed(result, alone, name, kind)

@@ -90,14 +90,14 @@ def test_if_the_machine_has_stopped_it_goes_on_from_what_is_on_the_disk_for_cert
     np.testing.assert_array_equal(result.components_, run_at(None).components_)
 
 
-def test_the_newest_message_of_another_run_is_none_of_it(tmp_path: Path) -> None:
+def test_the_newest_message_of_another_run_is_not_used(tmp_path: Path) -> None:
     stopped_at(tmp_path / "other", stop=9)
     stopped_at(tmp_path / "run", stop=3)
     (tmp_path / "other.newest").replace(tmp_path / "run.newest")
     np.testing.assert_array_equal(run_at(tmp_path / "run").components_, run_at(None).components_)
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_a_checkpoint(tmp_path: Path) -> None:
     stopped_at(tmp_path / "run", stop=5)
     assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
         "run": 0o600,

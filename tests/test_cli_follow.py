@@ -52,7 +52,7 @@ def rows_by_step(tmp_path):
     return TrackingResult.load(tmp_path / "out/tracking.npz").rows_.tolist()
 
 
-def test_so_many_steps_of_a_folder(follow_command, tmp_path, capsys):
+def test_follow_ends_after_the_given_number_of_steps(follow_command, tmp_path, capsys):
     code, _said, err = flower_pca(
         capsys, *follow_command, "--steps", 3, "--live", tmp_path / "live.html", "--drop", "d"
     )

@@ -106,7 +106,7 @@ def test_a_message_without_masks_cannot_pass_for_one_of_another_stage():
     assert "This node does not serve uda. It serves ssi." in said["refusal"]
 
 
-def test_properties():
+def test_properties_of_a_client():
     safe = sorted(name for name, algorithm in registry.ALGORITHMS.items() if not algorithm.by_row)
     everything = {"n_features": 10, "algorithms": ",".join(safe), **wire.SPOKEN}
     assert PCAClient(SHARDS[0]).get_properties({}) == everything
@@ -331,7 +331,7 @@ def test_a_client_app_with_rules_of_privacy_counts_nothing_either(rules):
     assert "This node cannot answer from its rows, and its own log says why." in reason
 
 
-def test_a_message_that_comes_again_is_answered_alike_and_another_run_starts_anew():
+def test_a_repeated_message_gets_the_same_answer_and_a_new_run_starts_again():
     client = PCAClient(SHARDS[0], context=context())
     answers = [client.fit(*faps_request(n))[0][0] for n in (3, 4, 4, 4, 5)]
     assert np.array_equal(answers[1], answers[2])

@@ -28,7 +28,7 @@ def test_every_component_comes_out_of_one_message(mask, scale):
     assert np.abs(again - truth.components.T @ np.diag(truth.variances) @ truth.components).max() < 1e-10
 
 
-def test_it_takes_two_messages_and_knows_the_gap_behind_the_last():
+def test_covariance_takes_two_messages_and_knows_the_next_eigenvalue():
     found = simulate("covariance", SHARDS, n_components=3)
     assert [record.stage for record in found.history] == ["opening", "covariance"]
     assert found.angle_to(pooled(SHARDS).components[:3]) < 1e-9

@@ -197,7 +197,7 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch):
     assert min(held[630] - held[450], held[810] - held[630]) < 1.0e4
 
 
-def test_a_stuck_sensor_is_said_and_what_to_do_about_it():
+def test_the_status_names_a_stuck_sensor_and_what_to_do():
     rows = [batch(step) for batch in endless_batches(1) for step in [0]] * 6
     stuck = [np.where(np.arange(D) == 7, 500.0, own) for own in rows]
     result = track("st_miss", [stuck], n_components=R)
@@ -206,7 +206,7 @@ def test_a_stuck_sensor_is_said_and_what_to_do_about_it():
     assert "alone" not in str(track("st_miss", [rows], n_components=R).status)
 
 
-def test_a_rank_that_is_too_small_is_said():
+def test_the_status_says_that_there_are_too_few_components():
     rng = np.random.default_rng(0)
     U = np.linalg.qr(rng.standard_normal((D, 4)))[0]
     rows = [rng.standard_normal((40, 4)) * [6, 5, 4, 3] @ U.T + 0.2 * rng.standard_normal((40, D)) for _ in range(8)]

@@ -95,7 +95,7 @@ def test_nodes_take_what_is_sent_of_a_thousand_columns() -> None:
     assert not any("taken for equal" in choice for choice in found.decisions)
 
 
-def test_those_of_a_client_that_is_away_are_as_those_of_the_others() -> None:
+def test_an_absent_client_does_not_change_standard_errors() -> None:
     shards = two_thirds(n=120)
     found = simulate(
         "covariance",
@@ -129,7 +129,7 @@ def test_levels_move_the_roots_of_their_shares() -> None:
     np.testing.assert_allclose(found.site_variance_errors_, variances_by_site * 120 / 119, rtol=1e-5)
 
 
-def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> None:
+def test_unscaled_categorical_columns_have_no_errors_of_roots_and_say_so() -> None:
     rng = np.random.default_rng(6)
     tables = [pandas.DataFrame({"x": rng.standard_normal(30), "ward": rng.choice(["a", "b"], 30)}) for _ in "12"]
     found = simulate("covariance", tables, n_components=1, standard_errors=True, categorical="ward")
@@ -137,7 +137,7 @@ def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> No
 
 
 @pytest.mark.slow
-def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
+def test_errors_of_gaussian_rows_agree_with_andersons_formula() -> None:
     n = 200_000
     found = simulate("krylov", [turned_rows(n, 1)], n_components=2, standard_errors=True)
     for j in range(2):
@@ -149,7 +149,7 @@ def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
 
 
 @pytest.mark.slow
-def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
+def test_errors_agree_with_a_bootstrap_of_the_pooled_rows() -> None:
     X = turned_rows(600, 2)
     found = simulate("krylov", np.split(X, 3), n_components=2, standard_errors=True)
     rng = np.random.default_rng(0)
@@ -182,7 +182,7 @@ def test_under_masks_they_are_the_same(scale: str | None) -> None:
         np.testing.assert_allclose(getattr(masked, name), getattr(plain, name), rtol=1e-10)
 
 
-def test_a_file_keeps_them(tmp_path: Any) -> None:
+def test_a_file_keeps_standard_errors(tmp_path: Any) -> None:
     found = simulate("krylov", two_thirds(), n_components=2, standard_errors=True)
     same = PCAResult.load(found.save(tmp_path / "result.npz"))
     for name in FOUND:
@@ -204,7 +204,7 @@ def test_sites_that_are_unlike_have_larger_errors_by_site() -> None:
     assert "unlike" not in simulate("krylov", two_thirds(), n_components=1, standard_errors=True).status.words
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_errors_are_reported() -> None:
     found = simulate("ssi", two_thirds(), n_components=1, standard_errors=True, scale="max_abs")
     said = next(words for words in found.decisions if words.startswith("errors are"))
     assert "the 4 eigenvalues after the first 2 are taken for equal" in said
@@ -212,7 +212,7 @@ def test_what_is_not_known_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_table_and_pictures_have_them(tmp_path: Any) -> None:
+def test_table_and_pictures_show_standard_errors(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
     found = simulate("krylov", two_thirds(), n_components=2, standard_errors=True)
     first = found.components_[0]
@@ -265,11 +265,11 @@ def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bi
         (90, "errors of 90 rows are a little too small, for which analysis.intervals allows"),
     ],
 )
-def test_it_is_said_if_rows_are_few(n: int, words: str) -> None:
+def test_few_rows_are_reported(n: int, words: str) -> None:
     assert words in simulate("krylov", two_thirds(n=n), n_components=2, standard_errors=True).status.words
 
 
-def test_it_is_said_if_scores_have_heavy_tails() -> None:
+def test_heavy_tails_of_scores_are_reported() -> None:
     rng = np.random.default_rng(4)
     scores = rng.standard_t(3, (900, 6)) / np.sqrt(3.0)
     scores[:, 1] = rng.standard_normal(900)

@@ -323,7 +323,7 @@ def test_to_sklearn_knows_missing_values_and_names(scale):
 
 
 @pytest.mark.slow
-def test_it_is_a_step_of_a_pipeline_and_of_a_search():
+def test_the_estimator_works_in_a_pipeline_and_a_grid_search():
     X = np.vstack(SHARDS)
     y = X @ np.arange(8.0)
     search = GridSearchCV(make_pipeline(FederatedPCA(), LinearRegression()), {"federatedpca__n_components": [1, 8]})
@@ -381,7 +381,7 @@ def test_other_unknown_names_are_unknown_still():
         flower_pca.FederatedPCAs  # noqa: B018
 
 
-def test_it_runs_where_it_is_told_and_as_it_is_told(monkeypatch):
+def test_the_estimator_passes_backend_and_options_on(monkeypatch):
     asked = {}
 
     def run(algorithm, tables, **given):

@@ -92,7 +92,7 @@ def test_sparse_columns_that_are_filled_are_numbers():
     is_the_same(pca().fit(thin.sparse.to_dense(), sites=SITES))
 
 
-def test_of_polars():
+def test_frames_of_polars_keep_names_and_name_bad_columns():
     pl = pytest.importorskip("polars")
     table = pl.DataFrame({name: WHOLE[name].to_numpy() for name in WHOLE})
     is_the_same(pca(columns=NAMES).fit(table, sites=SITES))

@@ -50,7 +50,7 @@ ANY_ITERATIVE = pytest.mark.parametrize(("name", "seed"), seeded(ITERATIVE))
 
 
 @BOUNDED
-def test_three_clients(name: str, seed: int) -> None:
+def test_three_unequal_clients_give_the_pooled_pca(name: str, seed: int) -> None:
     problem, bound = three_clients(seed), BOUNDS[name]
     reference = pooled(problem.shards)
     result = simulate(name, problem.shards, n_components=3, seed=seed, tol=TOL[name])

@@ -102,7 +102,7 @@ def test_a_run_says_where_ssi_is_faster_and_only_there(values: Array, k: int, sa
 
 
 @pytest.mark.slow
-def test_it_is_true_where_a_run_says_so() -> None:
+def test_ssi_is_faster_where_the_status_says_so() -> None:
     values, k = np.array([1.0, 0.06, 0.05, 0.03, 0.01, 0.001]), 3
     faps, ssi = (course(make(name, tol=1e-9), values, k) for name in (PAPER, SSI.name))
     rounds = [int(np.flatnonzero(sines <= 1e-6)[0]) for sines in (faps, ssi)]

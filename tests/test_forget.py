@@ -43,7 +43,7 @@ def forget(*words):
     return cli.main(["forget", *words])
 
 
-def test_it_names_first_what_it_erases(shelf, capsys):
+def test_forget_lists_what_it_would_erase(shelf, capsys):
     folder, config = shelf
     before = there(folder)
     assert forget(config) == 0
@@ -56,7 +56,7 @@ def test_it_names_first_what_it_erases(shelf, capsys):
     assert out.endswith("Run it again with --yes.\n")
 
 
-def test_then_it_is_gone_but_for_the_ledger(shelf, capsys):
+def test_forget_erases_all_but_the_ledger(shelf, capsys):
     folder, config = shelf
     book = folders.ledger_file(folder, "0")
     with ledger.open_ledger(book) as found:

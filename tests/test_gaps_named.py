@@ -37,7 +37,7 @@ def gap_is_named(run, path, line, column):
         run()
 
 
-def test_of_one_file(tmp_path):
+def test_a_missing_value_of_one_file_is_named(tmp_path):
     line = csv(tmp_path / "x.csv", ROWS, gap=(7, 1))
     assert line == 11
     gap_is_named(
@@ -47,7 +47,7 @@ def test_of_one_file(tmp_path):
     gap_is_named(lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], **chosen), tmp_path / "x.csv", line, "bmi")
 
 
-def test_of_one_file_of_several(tmp_path):
+def test_a_missing_value_of_one_file_of_a_folder_is_named(tmp_path):
     csv(tmp_path / "a.csv", ROWS[:5])
     line = csv(tmp_path / "b.csv", ROWS[5:], gap=(4, 2))
     apart = [make(str(tmp_path / name)) for name in ("a.csv", "b.csv")]
@@ -64,7 +64,7 @@ def test_of_one_file_of_several(tmp_path):
 
 
 @pytest.mark.parametrize("deal", ["by_column('site')", "iid(seed=1)", "contiguous"])
-def test_of_rows_that_are_dealt(deal, tmp_path):
+def test_a_missing_value_of_dealt_rows_is_named_by_its_line(deal, tmp_path):
     line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["north", "south"] * 6)
     found = table(str(tmp_path / "x.csv"), beside=["site"])
     gap_is_named(
@@ -78,7 +78,7 @@ def test_of_rows_that_are_dealt(deal, tmp_path):
     )
 
 
-def test_without_a_header(tmp_path):
+def test_a_missing_value_without_a_header_is_named_by_its_position(tmp_path):
     (tmp_path / "x.csv").write_text("1,2,3\n4,5,7\n\n7,,9\n1,0,0\n")
     gap_is_named(
         lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1), tmp_path / "x.csv", 4, "1"
@@ -173,7 +173,7 @@ def test_track_names_the_file_as_well(tmp_path, capsys):
         assert (code, said, err.count("\n"), message in err) == (2, "", 1, True), err
 
 
-def test_of_one_table_with_a_column_of_sites(tmp_path):
+def test_a_missing_value_of_a_table_with_sites_is_named(tmp_path):
     from flower_pca import from_frame
 
     line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["1", "2"] * 6)

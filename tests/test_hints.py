@@ -75,7 +75,7 @@ QUIET = {
 
 @pytest.mark.slow
 @every("case", QUIET)
-def test_there_is_nothing_to_say_of_other_rows(case):
+def test_ordinary_rows_give_no_hint(case):
     tables, settings = QUIET[case]
     assert about_columns(simulate(**{"algorithm": "krylov", "n_components": 2, **settings}, shards=tables)) == []
 
@@ -149,7 +149,7 @@ def test_a_column_that_is_called_an_identifier_is_hinted_at():
 
 
 @every("name", ["visits", "platelets", "number of cells", "covid", "paid", "sample_count", "no"])
-def test_other_names_are_none(name):
+def test_columns_with_ordinary_names_are_no_identifiers(name):
     assert not is_called_identifier(name)
     values = RNG.choice(np.arange(1000, 9000), 300, replace=False)
     assert about_columns(simulate("krylov", named_sites(name, values), n_components=2, scale="std")) == []
@@ -213,7 +213,7 @@ def test_a_node_says_so_once_in_a_run_though_every_message_has_a_process_of_its_
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
-def test_the_command_says_so(tmp_path, capsys):
+def test_the_command_prints_the_hint(tmp_path, capsys):
     table, head = with_column(IDS / 1.0) * [9, 1, 9, 9, 9], "age,id,bmi,glucose,score"
     np.savetxt(tmp_path / "x.csv", table, delimiter=",", header=head, comments="")
     _, said, _ = flower_pca(capsys, "run", tmp_path / "x.csv", "--scale", "std", "--out", tmp_path / "out")

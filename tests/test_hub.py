@@ -16,7 +16,7 @@ def project(folder):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own imports
-def test_it_builds_in_the_strict_format():
+def test_the_app_builds_in_the_strict_format():
     from flwr.cli.build import build_fab_from_disk
     from flwr.cli.config_utils import load_and_validate
 
@@ -29,7 +29,7 @@ def test_it_builds_in_the_strict_format():
     assert names == {"pyproject.toml", "LICENSE", "README.md"} | package
 
 
-def test_it_has_licence_version_and_bounds_of_the_package():
+def test_the_app_has_license_version_and_bounds_of_the_package():
     mine, whole = project(HUB), project(ROOT)
     assert (HUB / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     assert mine["project"]["version"] == whole["project"]["version"]

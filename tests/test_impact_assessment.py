@@ -42,7 +42,7 @@ HELD = {
     "A node opens no connection of its own": ("test_impact_assessment.py::test_a_node_opens_no_connection_of_its_own",),
     "At a node with default rules, two tables": (
         "privacy/test_fixed_answers.py::test_whatever_is_asked_the_same_statistics_give_the_same_answer",
-        "privacy/test_fixed_answers.py::test_once_they_are_measured_no_half_reads_a_row",
+        "privacy/test_fixed_answers.py::test_answers_from_measured_statistics_read_no_rows",
     ),
     "The page that `flower-pca rules` prints for a profile": (
         "attacks/test_pages_of_profiles.py::test_what_is_left_open_is_open",
@@ -87,7 +87,7 @@ HELD = {
         "attacks/test_ledger.py::test_noise_is_not_averaged_away_under_changing_names_of_runs",
         "attacks/test_federations.py::test_a_budget_is_spent_once_whatever_partition_id_asks",
     ),
-    "There, `flower-pca spent` prints": ("test_spent.py::test_it_prints_the_epsilon_of_all_answers_together",),
+    "There, `flower-pca spent` prints": ("test_spent.py::test_spent_prints_the_epsilon_of_all_answers_together",),
     "With masks it is the same as without": ("masking/test_masked_equals_unmasked.py::test_masked_equals_unmasked",),
     "The status says whether": ("test_report.py::test_how_the_run_ended_is_said_in_words_and_color",),
     "A result of a run over rows has nothing": (
@@ -106,11 +106,11 @@ HELD = {
         "test_data_protection.py::"
         "test_a_corrected_value_waits_until_the_copy_is_erased_and_is_then_told_by_the_difference",
     ),
-    "The command first says what it erases": ("test_forget.py::test_it_names_first_what_it_erases",),
+    "The command first says what it erases": ("test_forget.py::test_forget_lists_what_it_would_erase",),
     "Yes, if the node has a `memory-dir`": (
         "test_record_of_runs.py::test_a_run_is_one_line_however_many_messages_it_has",
         "test_record_of_runs.py::test_a_refusal_is_written_down_with_its_reason",
-        "test_record_of_runs.py::test_its_operator_says_whether_there_is_a_record_and_where",
+        "test_record_of_runs.py::test_the_operator_chooses_whether_and_where_runs_are_recorded",
         "test_record_of_runs.py::test_a_node_with_a_ledger_in_its_home_has_its_record_there",
     ),
     "It says when the run took place": (
@@ -140,10 +140,10 @@ HELD = {
         "test_neither_a_result_nor_the_folder_of_a_node_without_a_copy_has_anything_as_long_as_the_rows",
     ),
     "If there are no more rows than columns": (
-        "test_impact_assessment.py::test_of_few_rows_and_of_columns_a_node_keeps_the_rows_up_to_a_rotation",
+        "test_impact_assessment.py::test_the_folder_of_a_node_with_few_rows_reveals_them_up_to_a_rotation",
     ),
     "After runs over columns it also has scores": (
-        "test_impact_assessment.py::test_of_few_rows_and_of_columns_a_node_keeps_the_rows_up_to_a_rotation",
+        "test_impact_assessment.py::test_the_folder_of_a_node_with_few_rows_reveals_them_up_to_a_rotation",
     ),
     "Otherwise it has the number of rows": (
         "test_impact_assessment.py::test_a_node_keeps_statistics_and_the_largest_values_and_nothing_else_of_its_rows",
@@ -164,7 +164,7 @@ HELD = {
     ),
     "Without masks and noise, a hint": (
         "test_outlying_sites.py::test_bad_sites_below_half_are_all_named_and_nobody_else_is",
-        "test_outlying_sites.py::test_they_are_named_over_flower",
+        "test_outlying_sites.py::test_outlying_sites_are_named_over_flower",
     ),
     "A site that makes a small change": (
         "test_impact_assessment.py::test_a_site_that_makes_a_small_change_is_not_named",
@@ -187,7 +187,7 @@ HELD = {
     "`flower-pca score` and monitoring list": (
         "test_score.py::test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why",
     ),
-    "Rows stay at the site": ("privacy/test_fixed_answers.py::test_once_they_are_measured_no_half_reads_a_row",),
+    "Rows stay at the site": ("privacy/test_fixed_answers.py::test_answers_from_measured_statistics_read_no_rows",),
     "A date that is written as text": (
         "test_data_protection.py::test_dates_are_text_unless_they_are_written_as_numbers_as_ages_and_zip_codes_are",
         "test_categorical_nodes.py::test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others",
@@ -257,14 +257,14 @@ def test_each_sentence_of_an_answer_is_advice_or_has_its_tests(question):
         assert len(begins) == 1, sentence
 
 
-def test_there_is_no_list_of_tests_for_a_sentence_that_no_answer_has():
+def test_every_listed_sentence_is_in_an_answer():
     sentences = [sentence for answer in ANSWERS.values() for sentence in answer]
     for start in (*HELD, *ADVICE):
         assert any(sentence.startswith(start) for sentence in sentences), start
 
 
 @pytest.mark.parametrize("start", HELD)
-def test_the_tests_of_a_sentence_are_there(start):
+def test_the_named_tests_of_a_sentence_exist(start):
     assert HELD[start]
     for test in HELD[start]:
         file, name = test.split("::")
@@ -391,7 +391,7 @@ def test_during_a_masked_run_a_node_keeps_secrets_and_no_answer(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_few_rows_and_of_columns_a_node_keeps_the_rows_up_to_a_rotation(tmp_path):
+def test_the_folder_of_a_node_with_few_rows_reveals_them_up_to_a_rotation(tmp_path):
     few = SHARDS[0][:5]
     Node(0, few, memory_dir=tmp_path / "few").ask("ssi", {"Z": np.eye(D)})
     (path,) = (tmp_path / "few").glob("*fixed*.npz")

@@ -40,14 +40,14 @@ def hurried(live, pages, path):
     return after
 
 
-def test_it_is_its_owners(path):
+def test_the_page_can_be_read_by_its_owner_only(path):
     """As reports are, which have the same parts."""
     with Live(path, title="Rows"):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.slow
-def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(path, monkeypatch):
+def test_the_page_exists_from_the_start_and_reports_the_end(path, monkeypatch):
     monkeypatch.setattr(style, "write", sketch)
     pages = []
     parts = streaming_clients(turn=3)
@@ -77,7 +77,7 @@ def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(
 
 
 @pytest.mark.usefixtures("unillustrated")
-def test_it_is_written_every_few_seconds_and_takes_a_fifth_of_the_time_at_most(path, monkeypatch):
+def test_writing_the_page_takes_at_most_a_fifth_of_the_time(path, monkeypatch):
     now, written = [1000.0], []
     with Live(path, title="x", every=5.0) as live:
         write = live._write
@@ -112,7 +112,7 @@ def test_it_is_written_every_few_seconds_and_takes_a_fifth_of_the_time_at_most(p
         (ValueError("no"), "The run has ended after step 2: ValueError: no."),
     ],
 )
-def test_it_says_how_a_run_was_broken_off(error, words, path):
+def test_the_page_says_how_a_run_was_interrupted(error, words, path):
     def stop(record):
         live(record)
         if record.step == 2:
@@ -154,7 +154,7 @@ def test_without_matplotlib_it_has_tables(path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
-def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
+def test_the_command_writes_the_page_and_its_end(tmp_path, capsys, path):
     np.save(tmp_path / "rows.npy", np.vstack(streaming_clients(1)[0]))
     words = ["track", tmp_path / "rows.npy", "--batch", 12, "--components", R, "--out", tmp_path / "out", "--live"]
     assert cli.main([str(word) for word in (*words, path)]) == 0

@@ -201,7 +201,7 @@ def test_the_result_says_that_it_is_none_of_all_rows_together(tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_of_one_or_two_clients_it_is_what_lies_between_them(count):
+def test_the_median_of_one_or_two_clients_lies_between_them(count):
     shards = [drawn_by(np.random.default_rng(i)) for i in range(count)]
     result = simulate("median_pca", shards, n_components=K)
     Z = eigenvectors(sum((X - result.mean_).T @ (X - result.mean_) for X in shards))

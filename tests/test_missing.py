@@ -252,7 +252,7 @@ def known_of_each(shards):
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("algorithm", ["exact_per_pca(local_components=1)", "krylov"])
-def test_a_column_that_one_client_has_not_is_scaled_by_those_that_have_it(algorithm, mask):
+def test_a_column_that_one_client_lacks_is_scaled_by_the_others(algorithm, mask):
     """The optimum is that of the filled and scaled rows, written out; and the site without the column is named."""
     rng = np.random.default_rng(3)
     sizes = np.array([5.0, 4.0, 3.0, 2.0, 1.0, 0.5])

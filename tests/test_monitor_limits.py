@@ -343,7 +343,7 @@ def test_project_is_the_same_of_a_result_its_record_and_the_estimator():
     np.testing.assert_array_equal(estimator.project(new), estimator.result_.project(new))
 
 
-def test_it_is_said_if_new_rows_lie_much_nearer_to_the_middle(tmp_path, capsys):
+def test_new_rows_much_nearer_to_the_center_are_reported(tmp_path, capsys):
     from flower_pca import cli
 
     wide, narrow = (simulate("krylov", [rows_with_structure(n, d)], n_components=3) for n, d in ((60, 300), (900, 12)))

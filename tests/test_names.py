@@ -294,7 +294,7 @@ class TestDataFrames:
     def frames(self):
         return [self.pd.DataFrame(s.values, columns=list(s.names)) for s in named_shards()]
 
-    def test_of_pandas(self):
+    def test_frames_of_pandas_keep_their_names(self):
         is_pooled_by_name(simulate("krylov", self.frames(), n_components=3), SORTED)
         numbered = [self.pd.DataFrame(X[part]) for part in SPLITS]
         plain = simulate("krylov", numbered, n_components=3)

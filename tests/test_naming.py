@@ -23,7 +23,7 @@ NAMES = ("größe", "café au lait", "puls")
 ODD = tuple(unicodedata.normalize("NFD", name) for name in (" größe", "café\nau  lait ", "\tpuls\u00a0"))
 
 
-def test_clean_is_a_form():
+def test_cleaning_a_clean_name_changes_nothing():
     assert tuple(map(clean, ODD)) == NAMES
     assert clean("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
     for name in (*NAMES, *ODD, "a\x1bb", "", "\ud800", "x\u200b"):
@@ -108,7 +108,7 @@ def test_a_short_message_with_names_cannot_fill_the_memory(text):
     tracemalloc.stop()
 
 
-def test_nor_can_one_with_as_many_names_as_it_may_have():
+def test_a_heading_with_the_most_names_is_not_misread():
     """Two letters for each name take the most memory for what they are long."""
     names = ["".join(letters) for letters in itertools.product(map(chr, range(97, 97 + 17)), repeat=4)]
     packed = zlib.compress(json.dumps(names).encode(), 9)

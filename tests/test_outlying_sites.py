@@ -169,12 +169,12 @@ def test_both_of_six_hospitals_with_other_units_are_named_in_a_simulation(tmp_pa
 
 @pytest.mark.parametrize("algorithm", ["median_pca", "covariance", "uda", "dcf_pca"])
 @pytest.mark.filterwarnings("ignore")
-def test_they_are_named_by_every_algorithm(algorithm):
+def test_outlying_sites_are_named_by_every_algorithm(algorithm):
     assert len(about_outlying(simulate(algorithm, two_of_six(), n_components=2, center=True))) == 2
 
 
 @pytest.mark.slow
-def test_they_are_named_over_flower():
+def test_outlying_sites_are_named_over_flower():
     with in_a_run():
         result = PCAStrategy("krylov", n_components=2, min_nodes=6).fit(grid_of(list(two_of_six().values())))
     assert len(about_outlying(result)) == 2
@@ -192,7 +192,7 @@ def test_the_server_does_not_name_them_under_masks_where_it_sees_no_site():
     assert not [hint for hint in hints if "at most sites" in hint]
 
 
-def test_gaps_do_not_hide_them():
+def test_missing_values_do_not_hide_outlying_sites():
     shards = two_of_six()
     rng = np.random.default_rng(7)
     for rows in shards.values():
@@ -248,7 +248,7 @@ def test_a_site_whose_units_are_named_is_not_named_twice():
 
 
 @pytest.mark.slow
-def test_nor_over_flower():
+def test_missing_values_do_not_hide_outlying_sites_over_flower():
     with in_a_run():
         strategy = PCAStrategy("krylov", n_components=2, scale="std", min_nodes=6)
         hints = strategy.fit(grid_of(list(two_in_other_units().values()))).hints

@@ -120,7 +120,7 @@ def test_pages_of_one_round_say_so(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_families_whose_components_are_others_no_residuals_are_said(tmp_path):
+def test_no_residuals_are_reported_for_robust_and_personalized_results(tmp_path):
     result = simulate("exact_per_pca(local_components=1, max_rounds=2)", SHARDS, n_components=1)
     read = Reader(report_page(result, tmp_path))
     assert "residual" not in " ".join([*read.facts, *read.tables["Components"][0], *result.table().splitlines()[1:]])

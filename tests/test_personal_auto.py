@@ -61,7 +61,7 @@ def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "seed"), [(60, 1), (1000, 2), (60, 3)])
-def test_they_are_found_in_other_draws(seed: int, n: int) -> None:
+def test_planted_numbers_are_found_in_other_draws(seed: int, n: int) -> None:
     shards, shared, _ = unequal_problem(seed, n)
     result = run_chosen(AUTO, shards)
     assert own_counts(result) == list(TRUE)
@@ -271,7 +271,7 @@ def test_a_saved_result_says_what_was_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_the_chosen_numbers(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flower_pca"):
         run_chosen()
     assert CHOSEN in caplog.text

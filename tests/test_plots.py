@@ -63,7 +63,7 @@ def axes(given, what, shards=None):
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case not in ("heatmap", "faps", "not converged", "one component")]
 )
-def test_of_every_kind_of_result_nothing_is_clipped_covered_or_run_together(case):
+def test_no_picture_has_clipped_or_overlapping_text(case):
     given = CASES[case]()
     drawn_here = available(given, parts := plotted_sites(given.n_features_in_))
     if case != "curves":  # pictures of messages are the same of any number of columns, and these of any messages
@@ -116,7 +116,7 @@ def test_variances_are_those_of_the_pooled_rows():
     assert [words for line in together.get_xlabel().splitlines()[1:] for words in line.split(",  ")] == passed
 
 
-def test_of_marks_that_one_component_passes_the_last_is_named():
+def test_the_last_threshold_that_a_component_passes_is_named():
     X = np.random.default_rng(0).standard_normal((50, 3)) * [1000.0, 1.0, 0.1]
     ax = axes(simulate("krylov", [X], n_components=2), "cumulative")
     assert ax.get_xlabel().splitlines()[1] == "99% with 1"
@@ -220,7 +220,7 @@ def test_a_result_that_does_not_know_all_sites_draws_no_scores(tmp_path):
 HOSPITALS = dict(enumerate(sorted(f"hospital {j}" for j in range(25))))
 
 
-def test_of_many_clients_those_furthest_off_have_a_panel_each_before_all_rows():
+def test_with_many_clients_the_furthest_ones_get_their_own_panels():
     parts = [np.random.default_rng(i).standard_normal((6, 4)) for i in range(25)]
     parts[7] += 5.0
     given = replace(simulate("krylov", parts, n_components=2), site_names=HOSPITALS)
@@ -234,7 +234,7 @@ def test_of_many_clients_those_furthest_off_have_a_panel_each_before_all_rows():
 
 
 @pytest.mark.parametrize(("what", "k"), [("errors", 1), ("errors", 3), ("scores", 1)])
-def test_of_many_clients_with_names_some_are_named_and_each_at_its_place(what, k):
+def test_with_many_clients_some_names_are_drawn_each_at_its_place(what, k):
     parts = [np.random.default_rng(i).standard_normal((6, 4)) for i in range(25)]
     given = replace(simulate("krylov", parts, n_components=k), site_names=HOSPITALS)
     drawn = figure(given, what, shards=parts)

@@ -33,7 +33,7 @@ def test_one_table_becomes_sites_by_a_column():
     assert sine(estimator.components_, result.components_) < 1e-12
 
 
-def test_nulls_are_gaps():
+def test_nulls_are_missing_values():
     gaps = NORTH.with_columns(pl.when(pl.col("age") > 0.0).then(pl.col("age")).alias("age"))
     assert simulate("krylov", [gaps, SOUTH], n_components=2, missing="mean").status.ok
 

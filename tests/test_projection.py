@@ -18,7 +18,7 @@ SETTINGS = {"plain": {}, "scaled": {"scale": "std"}, "raw": {"center": False}, "
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("kind", [np.asarray, np.float32, sparse.csr_array])
-def test_it_projects_to_the_last_bit_as_the_result_does(setting, kind):
+def test_a_projection_gives_the_bits_of_the_result(setting, kind):
     result = simulate("krylov", SHARDS, n_components=3, **setting)
     projection = Projection.from_record(result.to_record())
     rows = kind(SHARDS[1].copy())
@@ -54,7 +54,7 @@ def test_names_of_columns_go_along():
 
 
 @pytest.mark.slow
-def test_of_a_personalized_result_it_has_the_shared_components():
+def test_the_projection_of_a_personalized_result_has_the_shared_components():
     result = simulate("exact_per_pca(local_components=2)", SHARDS, n_components=2, center=True)
     scores = Projection.from_record(result.to_record()).transform(SHARDS[0])
     np.testing.assert_array_equal(scores, result.transform(SHARDS[0]))

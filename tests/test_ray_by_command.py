@@ -20,7 +20,7 @@ SHARDS = shards((40, 31, 25), [4.0, 3.0, 0.5, 0.3, 0.2, 0.1], seed=2)
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("ray")
-def test_it_gives_the_bits_of_a_run_in_process_and_raises_the_servers_error(cluster, monkeypatch):
+def test_flwr_run_gives_the_bits_of_a_run_in_process_and_raises_the_servers_error(cluster, monkeypatch):
     started = []
     popen = by_command.subprocess.Popen
     monkeypatch.setattr(by_command.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
@@ -33,7 +33,7 @@ def test_it_gives_the_bits_of_a_run_in_process_and_raises_the_servers_error(clus
     assert all(process.poll() is not None for process in started)
 
 
-def test_it_is_taken_if_flower_has_no_run_simulation(monkeypatch):
+def test_flwr_run_is_used_if_flower_has_no_run_simulation(monkeypatch):
     import flwr.simulation
 
     assert not engine_of._by_command(Ray())

@@ -92,7 +92,7 @@ def test_nothing_is_run_as_a_formula_by_a_spreadsheet(tmp_path):
         ({"run_record": "records"}, "records"),
     ],
 )
-def test_its_operator_says_whether_there_is_a_record_and_where(rules, kept, tmp_path, monkeypatch):
+def test_the_operator_chooses_whether_and_where_runs_are_recorded(rules, kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     Node(0, X, **rules).ask("ssi", Z)

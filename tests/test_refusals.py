@@ -22,7 +22,7 @@ def test_what_is_refused_is_said_in_this_sentence(door):
     assert not faults, "\n".join(faults)
 
 
-def test_no_door_is_there_twice():
+def test_entry_points_are_unique():
     assert len(DOORS) == sum(len(module.DOORS) for module in MODULES)
 
 

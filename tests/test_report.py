@@ -108,7 +108,7 @@ class Reader(HTMLParser):
 
 
 @pytest.mark.slow
-def test_it_has_the_numbers_of_the_result(measured_result, whole_page):
+def test_the_report_has_the_numbers_of_the_result(measured_result, whole_page):
     read = Reader(whole_page)
     X = np.vstack(reported_sites())
     values = np.linalg.eigvalsh(np.cov(X.T))[::-1]
@@ -131,7 +131,7 @@ def test_it_has_the_numbers_of_the_result(measured_result, whole_page):
 
 
 @pytest.mark.slow
-def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(measured_result, whole_page):
+def test_pictures_are_svg_within_the_report_and_nothing_is_fetched(measured_result, whole_page):
     read = Reader(whole_page)
     drawn = available(measured_result, reported_sites())
     assert {"scree", "loadings", "weights", "scores", "errors"} <= set(drawn)
@@ -253,7 +253,7 @@ def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_prints(tab, whole_page, tmp_path):
+def test_the_report_prints_on_paper(tab, whole_page, tmp_path):
     (tmp_path / "report.html").write_text(whole_page, encoding="utf-8")
     tab.open((tmp_path / "report.html").as_uri(), width=1200, height=800)
     printed = tab.pdf()

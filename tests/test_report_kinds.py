@@ -216,7 +216,7 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
 
 
 @pytest.mark.slow
-def test_of_masked_robust_runs_the_page_says_why_single_clients_are_not_on_it(tmp_path):
+def test_the_page_of_a_masked_robust_run_says_why_it_lacks_single_clients(tmp_path):
     result, _ = case("robust, masked")
     assert result.clients_ is None
     alone = Reader(page_of_words(replace(result, local={}), tmp_path))
@@ -299,7 +299,7 @@ def test_true_shares_lie_within_the_bounds(algorithm, options):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ssi(oversample=2, max_rounds=3)", "krylov(max_rounds=3)", "covariance"])
 @pytest.mark.parametrize("mask", [False, True])
-def test_of_rows_that_are_nothing_noise_makes_no_more_than_is_said(algorithm, mask):
+def test_the_page_of_noisy_zero_rows_claims_nothing(algorithm, mask):
     for seed, (clients, d) in enumerate(((3, 6), (3, 30), (12, 12))):
         parts = np.array_split(1e-6 * rows(6000, np.ones(d), seed=seed), clients)
         dp = DP(epsilon=1.0, delta=1e-7, clip=1.0, noise_seed=seed)
@@ -332,7 +332,7 @@ def test_a_doubt_is_never_in_the_green_box(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_columns_at_different_places_the_page_shows_the_scores(tmp_path):
+def test_the_page_of_partitioned_columns_shows_the_scores(tmp_path):
     table = np.random.default_rng(0).standard_normal((40, 6))
     given = simulate("krylov", [table[:, :4], table[:, 4:]], n_components=2, partitioned_by="columns")
     drawn = figure(given, "scores").axes[0]

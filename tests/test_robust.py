@@ -333,7 +333,7 @@ def test_awkward_rows_end_in_a_finite_answer(name: str) -> None:
     assert "Lower the ridge" in wrecked.status.words
 
 
-def test_too_many_far_entries_are_told() -> None:
+def test_too_many_outlying_entries_are_reported() -> None:
     L, _ = SMALL
     many = L + pose(120, 1, 0.6, seed=9, d=80)[1]
     result = simulate("consensus_rpca", np.array_split(many, 2), n_components=5)

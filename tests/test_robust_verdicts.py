@@ -133,7 +133,7 @@ def book_after(verdicts: list[Verdict]) -> AttemptLog:
 
 
 @pytest.mark.slow
-def test_a_component_that_is_missing_from_both_of_two_attempts_is_told() -> None:
+def test_a_component_missing_from_two_attempts_is_reported() -> None:
     """So few columns that no attempt with more components is made: they agree on three of four."""
     rng = np.random.default_rng(1)
     strong = rng.standard_normal((120, 3)) @ rng.standard_normal((3, 12))
@@ -239,7 +239,7 @@ def test_rounds_that_do_not_suffice_prove_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_a_basis_that_does_not_come_to_rest_is_told() -> None:
+def test_a_basis_that_keeps_moving_is_reported() -> None:
     result = run_certain(certain.posed(80, 4, 0.1, "+-80", 0.05, 3)[1], 4, patience=1)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert "the basis still changes by" in result.status.words
@@ -326,7 +326,7 @@ def test_residuals_that_are_correlated_are_no_missing_component(k: int) -> None:
 
 
 @pytest.mark.slow
-def test_columns_that_far_entries_have_taken_in_are_found_anew() -> None:
+def test_columns_spoilt_by_outlying_entries_are_found_again() -> None:
     case = problems.case("half columns", 0.001, 0.0, 22, CLIENTS)
     assert case.right, case
     assert case.converged, case

@@ -125,7 +125,7 @@ def test_no_import_runs_back_up():
     assert up == set()
 
 
-def test_no_circle():
+def test_no_two_modules_import_each_other():
     left = {name: arrows(name) - {name} for name in MODULES}
     while free := [name for name, targets in left.items() if not targets & set(left)]:
         for name in free:
@@ -155,7 +155,7 @@ def test_each_file_about_parties_and_hosts_can_be_the_first_that_is_imported():
     assert run.returncode == 0, run.stderr
 
 
-def test_guests_come_to_the_rooms_that_need_them_only():
+def test_third_party_packages_are_imported_only_in_named_folders():
     strangers = {}
     for name in MODULES:
         tops = {target.partition(".")[0] for target in imported(name)} - {"flower_pca"}
@@ -181,7 +181,7 @@ def test_records_of_flower_are_known_by_wire_alone():
     assert strangers == set()
 
 
-def test_the_exceptions_are_such():
+def test_listed_exceptions_are_late_imports():
     for module, target in sorted(EXCEPTIONS):
         home, _, name = target.rpartition(".")
         tree = syntax(module)[0]

@@ -61,12 +61,12 @@ def test_the_status_says_so_and_what_to_do_for_more():
 
 
 @pytest.mark.parametrize("name", ["krylov", "auto"])
-def test_a_spec_keeps_it(name):
+def test_a_spec_keeps_tol_auto(name):
     assert make(f"{name}(tol='auto')").spec == f"{name}(tol='auto')"
     assert simulate(name, some_spectrum("decay"), n_components=2, tol="auto").algorithm == "krylov(tol='auto')"
 
 
-def test_wide_blocks_take_it_too():
+def test_wide_blocks_accept_tol_auto():
     found = simulate("krylov(oversample='auto', tol='auto')", some_spectrum("half"), n_components=3)
     assert found.status.ok
 

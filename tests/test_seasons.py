@@ -58,7 +58,7 @@ def test_what_steps_of_a_phase_usually_are_is_taken_off_and_of_no_other_phase():
 
 @pytest.mark.parametrize("batch", WEEKENDS)
 @pytest.mark.parametrize("monitor", [False, True])
-def test_weekends_are_two_alarms_and_are_told(batch, monitor):
+def test_noisy_weekends_raise_two_alarms_and_are_reported(batch, monitor):
     result = alarms.run_of([alarms.stream(batch, 120, 3)], 3, monitor=monitor)
     assert len(result.changes_) <= 3
     assert "alarms come every 7 steps" in result.status.words

@@ -51,7 +51,7 @@ def test_the_planted_number_is_found(shared: int, algorithm: str) -> None:
 
 
 @pytest.mark.slow
-def test_it_counts_what_the_mean_of_the_clients_projectors_has() -> None:
+def test_the_number_follows_from_the_mean_of_the_clients_projectors() -> None:
     """By LAPACK, of spaces whose numbers are known."""
     shards, _ = problem(2)
     P = np.mean([(V := np.linalg.svd(X)[2][: 2 + i]).T @ V for i, X in enumerate(shards)], axis=0)
@@ -81,7 +81,7 @@ def test_sums_and_fixed_answers_tell_the_same(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_nodes_answer_likewise() -> None:
+def test_nodes_choose_the_same_number_as_simulate() -> None:
     shards, _ = problem(2)
     given = {"n_components": "shared", "center": False, "min_nodes": 5}
     with in_a_run():
@@ -117,7 +117,7 @@ def test_where_nothing_is_shared_nothing_counts() -> None:
 
 @pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
-def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
+def test_the_command_line_takes_shared(tmp_path: Any, capsys: Any) -> None:
     for i, rows in enumerate(problem(2)[0]):
         head = ",".join(f"c{j}" for j in range(D))
         np.savetxt(tmp_path / f"site{i}.csv", rows, delimiter=",", header=head, comments="")

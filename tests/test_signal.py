@@ -47,7 +47,7 @@ def flipped_by_hand(X: Array, k: int, *, draws: int = 400) -> Array:
 
 
 @pytest.mark.slow
-def test_it_counts_what_is_planted_and_finds_the_components_of_that_number() -> None:
+def test_planted_components_are_counted_and_found() -> None:
     shards = sites_with_signal()
     found, named = simulate("krylov", shards, n_components="signal"), simulate("krylov", shards, n_components=3)
     assert found.n_components_ == 3
@@ -71,7 +71,7 @@ def test_thresholds_are_those_of_pooled_tables(k: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strengths", [(), (4.0,), (9.0, 5.0, 4.0, 3.5, 3.0)])
-def test_as_many_as_are_planted(strengths: tuple[float, ...]) -> None:
+def test_the_number_is_that_of_planted_components(strengths: tuple[float, ...]) -> None:
     for seed in range(5):
         shards = sites_with_signal(seed, strengths=strengths)
         if not strengths:
@@ -195,7 +195,7 @@ def test_a_file_and_the_pictures_have_the_thresholds(tmp_path: Any) -> None:
 
 @pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
-def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
+def test_the_command_line_takes_signal(tmp_path: Any, capsys: Any) -> None:
     np.savetxt(
         tmp_path / "rows.csv",
         np.vstack(sites_with_signal()),
@@ -211,7 +211,7 @@ def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_estimator_takes_it() -> None:
+def test_the_estimator_takes_signal() -> None:
     pytest.importorskip("sklearn")
     from flower_pca import FederatedPCA
 
@@ -283,7 +283,7 @@ def test_a_run_by_products_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("by", "answers"), [("tables", "fixed"), ("products", "rows")])
-def test_nodes_that_allow_it_answer_likewise(by: str, answers: str) -> None:
+def test_nodes_that_allow_signal_give_the_same_number(by: str, answers: str) -> None:
     shards = sites_with_signal() if by == "tables" else more_columns_than_tables(2, 1)
     here = simulate("krylov", shards, n_components="signal", answers=answers)
     allowed = {"allow": ("krylov", "signal"), "answers": answers, "noise_seed": 0}

@@ -45,7 +45,7 @@ def test_local_power_that_keeps_two_steps_takes_half_of_the_messages():
         assert 2 * faps_alike.run("FAPS", spectrum, 10, seed).to_target < ssi
 
 
-def test_its_experiments_say_what_the_paper_has():
+def test_experiments_report_the_numbers_of_the_paper():
     opts = report.Options(("x",), None, (), None, 2, False)
     rows = {row[0]: row for row in faps_alike.table1(opts).rows[1:]}
     assert (rows["SSI"][3], rows["FAPS, 20 inner steps"][3]) == ("207", "42")

@@ -101,7 +101,7 @@ def test_a_box_is_taken_off_its_wall(tmp_path, capsys):
     assert (tmp_path / "escalator.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_real_video_where_it_is_there(tmp_path, capsys, papers_data):
+def test_the_real_video_is_read_if_present(tmp_path, capsys, papers_data):
     escalator.main(["--video", str(papers_data("escalator_video")), "--out", str(tmp_path)])
     rows = table(tmp_path / "escalator.csv")
     assert [row["frames"] for row in rows] == ["20"] * 8

@@ -42,7 +42,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 
 @every("kind", KINDS)
-def test_all_kinds_of_rows(kind: str) -> None:
+def test_rows_of_every_kind_are_simulated(kind: str) -> None:
     X = (np.random.default_rng(0).random((300, 5)) < [0.5, 0.25, 0.05, 0.03, 0.02]).astype(float)
     reference = pooled([X])
     result = simulate("krylov", [KINDS[kind](X[:200]), KINDS[kind](X[200:])], n_components=2)

@@ -49,7 +49,7 @@ def test_every_algorithm_says_what_angle_is_left(name, k, parts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUMMED)
-def test_so_it_does_by_sums_alone(name):
+def test_the_sine_is_estimated_from_sums_alone(name):
     parts = CLIENTS["of all sizes"]
     masked = simulate(name, parts, n_components=3, seed=1, mask=True)
     assert masked.sine_estimate_ is not None
@@ -58,7 +58,7 @@ def test_so_it_does_by_sums_alone(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["krylov", "ssi", "local_power", "faps", "uda"])
-def test_nodes_of_a_deployment_help_to_say_it(name):
+def test_the_sine_is_estimated_over_nodes(name):
     parts = CLIENTS["of all sizes"]
     with in_a_run():
         there = PCAStrategy(name, n_components=3, seed=1).fit(grid_of(parts))

@@ -145,7 +145,7 @@ def test_a_node_that_tells_no_name_is_left_out_by_its_number():
     assert len(result.site_names) == 4
 
 
-def test_a_scaling_and_a_run_of_steps_name_them_too():
+def test_a_scaling_and_a_tracker_name_left_out_sites():
     scaling = fitted_by(grid_of_towns(refusing=("bonn",)), Standardize)
     steps = steps_of(grid_of_towns([Stream(X, batch=10) for X in ROWS], refusing=("bonn",)))
     for result in (scaling, steps):

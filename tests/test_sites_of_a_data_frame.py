@@ -54,7 +54,7 @@ def test_labels_of_several_levels():
     is_dealt(from_frame(frame, by=("b", "site")), names=("a/x", "a/y", "b/x"))
 
 
-def test_of_polars():
+def test_a_frame_of_polars_is_split_by_site():
     pl = pytest.importorskip("polars")
     frame = pl.DataFrame({name: TABLE[name].to_numpy() for name in TABLE})
     is_dealt(from_frame(frame, by="site"))

@@ -49,7 +49,7 @@ def sparse_by_hand(X, sizes):
 
 @pytest.mark.slow
 @every("seed", range(5))
-def test_it_is_the_truncated_power_method_on_all_rows(seed):
+def test_sparse_pca_equals_the_truncated_power_method_on_pooled_rows(seed):
     X = rows_of_causes(seed)
     found = simulate(SPEC, deal(X, (150, 100, 50)), n_components=3)
     assert found.status.ok

@@ -21,7 +21,7 @@ def spent_printed(capsys, *words):
     return capsys.readouterr().out
 
 
-def test_it_prints_the_epsilon_of_all_answers_together(tmp_path, capsys):
+def test_spent_prints_the_epsilon_of_all_answers_together(tmp_path, capsys):
     config = f"memory-dir='{tmp_path}' partition-id=0 {PRIVATE}"
     assert spent_printed(capsys, config) == f"There is no ledger in {tmp_path}, so nothing is spent.\n"
     for run in range(3):
@@ -33,7 +33,7 @@ def test_it_prints_the_epsilon_of_all_answers_together(tmp_path, capsys):
     assert spent_printed(capsys, config) == f"flower_pca-ledger-0.npz\n{line}"
 
 
-def test_it_prints_every_limit_that_the_rules_set(tmp_path, capsys):
+def test_spent_prints_every_limit_of_the_rules(tmp_path, capsys):
     limits = {"max_columns": 50, "max_messages_ever": 30, "max_groups": 2, "max_dropouts": 1}
     nodes = signed(tmp_path, [X, X[::-1] + 1.0, X - 1.0], **limits)
     sums = Sums(nodes)

@@ -29,7 +29,7 @@ def is_that_of(scaling, rows, *, rtol=1e-12):
 
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize("mask", [False, True], ids=["plain", "masked"])
-def test_it_is_that_of_the_pooled_rows(mask, answers):
+def test_means_and_deviations_are_those_of_the_pooled_rows(mask, answers):
     grid = grid_of(SHARDS, answers=answers)
     scaling = Standardize(min_nodes=3, mask=mask).fit(grid)
     is_that_of(scaling, POOLED)
@@ -40,7 +40,7 @@ def test_it_is_that_of_the_pooled_rows(mask, answers):
     assert scaling.status.ok
 
 
-def test_virtual_nodes_that_host_clients_answer_it():
+def test_virtual_nodes_answer_a_scaling():
     is_that_of(Standardize(hosted="stacked").fit(hosts_of(SHARDS, each=2)), POOLED)
 
 
@@ -89,7 +89,7 @@ def test_flower_gets_it_as_arrays_and_people_as_a_table():
 
 
 @pytest.mark.slow
-def test_a_node_tells_no_product_for_it_and_may_refuse_it():
+def test_a_scaling_reveals_no_product_and_may_be_refused():
     grid = grid_of(SHARDS)
     Standardize(min_nodes=3).fit(grid)
     (asked,) = {config_of(m)["stage"] for m in grid.sent}

@@ -65,7 +65,7 @@ def test_a_direction_that_is_new_is_found():
 
 
 @pytest.mark.slow
-def test_it_may_be_a_file_an_array_or_a_result_with_more_or_fewer_components(earlier, tmp_path):
+def test_a_start_may_be_a_file_an_array_or_a_result_of_other_width(earlier, tmp_path):
     cold = messages(simulate("krylov", NEW, n_components=K))
     earlier.save(tmp_path / "earlier.npz")
     for start in (earlier, tmp_path / "earlier.npz", str(tmp_path / "earlier.npz"), earlier.components_):

@@ -27,7 +27,7 @@ def run_tracker(problem, tracker="st_miss", clients=1, **settings):
     return track(tracker, problem.batches(clients), n_components=problem.r, **settings)
 
 
-def test_it_is_the_loop_over_rows_with_lapacks_svd(problems):
+def test_st_miss_equals_a_loop_over_rows_with_lapacks_svd(problems):
     for problem in problems[:2]:
         reference = trackers.closed_form(problem)
         for clients in (1, 3):

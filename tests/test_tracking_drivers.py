@@ -84,7 +84,7 @@ def test_a_node_lost_for_good_and_a_message_lost_do_not_spoil_the_run():
 
 
 @pytest.mark.slow
-def test_a_node_that_forgets_takes_its_batch_anew():
+def test_a_node_that_lost_its_memory_reads_its_batch_again():
     grid = FakeGrid(serve(fresh_streams()), 3)
     forgets = iter(range(10**6))
 

@@ -54,7 +54,7 @@ def client_fn(context):
 @pytest.mark.parametrize(
     "asked", [{"reconstruction_error": True}, {"mask": True, "reconstruction_error": True}, {"scale": "std"}]
 )
-def test_it_answers_pca_and_trains(asked):
+def test_a_client_answers_pca_and_trains(asked):
     grid = FakeGrid(ClientApp(client_fn=client_fn), 3)
     pca = Krylov(n_components=3, **asked).fit(grid)
     expected = simulate("krylov", SHARDS, n_components=3, **asked, answers="fixed")
@@ -72,7 +72,7 @@ def test_it_answers_pca_and_trains(asked):
     assert training.history.losses_distributed == [(1, 0.25)]
 
 
-def test_its_properties_are_those_of_both():
+def test_properties_are_those_of_both_clients():
     rows = SHARDS[0]
     pca = PCAClient(rows, allow=("krylov",))
     assert WithPCA(Summing(rows), pca).get_properties({}) == {"rows": 60, **pca.get_properties({})}

@@ -60,7 +60,7 @@ def test_a_site_without_a_value_is_no_other_to_compare_by() -> None:
 
 
 @pytest.mark.slow
-def test_sums_of_answers_tell_nothing_of_it() -> None:
+def test_masked_sums_do_not_reveal_units_of_a_site() -> None:
     shards = measured_tables()
     shards[1]["glucose"] /= 18.016
     result, _ = fitted_with_lines(shards, mask=True)

@@ -38,7 +38,7 @@ def test_blocks_are_as_wide_as_a_message_allows_and_the_opening_as_narrow_as_eve
 
 
 @pytest.mark.slow
-def test_it_takes_fewer_messages_never_more_than_columns_and_never_narrower_blocks():
+def test_wide_blocks_take_fewer_messages_and_never_exceed_the_columns():
     narrow, wide = (simulate(name, LONG, n_components=3) for name in ("krylov", WIDE))
     assert len(wide.history) < len(narrow.history) / 2
     few = simulate(WIDE, turned_shards((160, 90, 130), 30, 0.97), n_components=3)
@@ -61,7 +61,7 @@ def test_beside_wide_blocks_covariance_is_cheap_up_to_the_size_of_a_message(d, t
 @pytest.mark.slow
 @pytest.mark.parametrize("n_components", [3, 0.5])
 @pytest.mark.parametrize("scale", [None, "std"])
-def test_fractions_and_scales_too(n_components, scale):
+def test_wide_blocks_work_with_fractions_and_scales(n_components, scale):
     found = simulate(WIDE, LONG, n_components=n_components, scale=scale)
     narrow = simulate("krylov", LONG, n_components=n_components, scale=scale)
     assert found.n_components_ == narrow.n_components_
@@ -95,7 +95,7 @@ def test_nodes_that_count_columns_keep_the_narrow_block(algorithm, tmp_path):
     assert_same_bits(found, simulate("krylov", LONG, n_components=1))
 
 
-def test_so_do_noise_and_a_channel():
+def test_noise_and_a_channel_keep_blocks_narrow():
     dp = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
     private = simulate("krylov(oversample='auto', max_rounds=2)", LONG, n_components=2, dp=dp)
     assert private.decisions == (

@@ -47,7 +47,7 @@ def test_by_default_halving_finds_the_size_of_an_entry(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 2])
-def test_where_losses_are_counted_it_ends(lost, tmp_path):
+def test_max_dropouts_ends_a_search_by_halving(lost, tmp_path):
     nodes, refused = signed(tmp_path, SHARDS, max_groups=1, max_dropouts=lost), 0
     assert keeps_to(nodes, 1e6)
     words = ""
@@ -70,7 +70,7 @@ def test_where_losses_are_counted_it_ends(lost, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frame", [Frame(scale=np.full(D, 1e-150)), Frame(mean=np.full(D, 1e150))])
-def test_an_answer_that_overflows_is_such_a_loss_too(frame, tmp_path):
+def test_an_answer_that_overflows_counts_as_a_dropout(frame, tmp_path):
     """A scale or a mean that sends one client beyond all numbers, and others not, compares them as a bound does."""
     nodes = signed(tmp_path, SHARDS, max_groups=1)
     sums, shapes = Sums(nodes), {"Y": (D, 1), "n": ()}

@@ -41,14 +41,14 @@ def test_a_node_that_claims_more_rows_than_one_may_have_is_left_out(algorithm):
     assert result.left_out[1].why == WHY
 
 
-def test_so_it_is_from_a_scaling_and_from_the_steps_of_a_tracker():
+def test_a_scaling_and_a_tracker_leave_out_a_node_that_claims_too_many_rows():
     assert fitted_to(claiming(), Standardize, max_rows=100).left_out[1].why == WHY
     streams = [Stream(X, batch=30 if i == 1 else 10) for i, X in enumerate(SHARDS)]
     steps = fitted_to(grid_of(streams), TrackingStrategy, n_components=2, steps=2, max_rows=10)
     assert [out.why for out in steps.left_out.values()] == ["it reports 30 rows, but max_rows allows 10"]
 
 
-def test_so_it_is_where_nodes_host_clients():
+def test_a_hosted_client_that_claims_too_many_rows_is_left_out():
     shards = [*SHARDS[:3], RNG.standard_normal((200, 5))]
     result = fitted_to(hosts_of(shards, each=2), algorithm="krylov", hosted="stacked", max_rows=100)
     assert result.n_samples_ == sum(map(len, SHARDS[:3]))

@@ -65,7 +65,7 @@ def test_words_about_rows_are_the_same_whichever_rows_are_spoilt(how):
             assert not [name for name in NAMES if name in one], asked
 
 
-def test_there_are_such_errors_and_a_node_that_is_not_discreet_says_more():
+def test_only_a_discreet_node_keeps_details_of_rows_to_itself():
     errors = [error for how in ALIKE for error in errors_of(ALIKE[how][0]).values() if isinstance(error, DataError)]
     assert len(errors) > 20
     assert any(words_for_server(e, discreet=False) != words_for_server(e, discreet=True) for e in errors)

@@ -74,7 +74,7 @@ def sites_of(which, folder, shift, **more):
     return [Node(shift + i, SHARDS[i], sign_key=made.nodes[i], **own) for i in which]
 
 
-def test_two_federations_that_differ_by_a_site_do_not_tell_it(tmp_path):
+def test_two_federations_that_differ_by_a_site_do_not_reveal_the_site(tmp_path):
     def sums(nodes):
         return Sums(nodes).sum("summed_opening", {}, PARTS, dict.fromkeys(PARTS, 0.0))["sums"]
 
@@ -84,7 +84,7 @@ def test_two_federations_that_differ_by_a_site_do_not_tell_it(tmp_path):
         sums(sites_of((0, 1, 2, 3), tmp_path, 20))
 
 
-def test_nor_does_another_partition_id_answer_from_a_newer_copy(tmp_path):
+def test_another_partition_id_does_not_answer_from_a_newer_copy(tmp_path):
     """Of two copies of one table, made before and after a person came, the difference would be that person."""
     rules = {"min_change": 20, "memory_dir": tmp_path}
     before = Node(0, X, **rules).ask("ssi", {"Z": ALL})["Y"]

@@ -38,7 +38,7 @@ def test_rows_that_change_in_the_midst_of_a_run_are_refused(memory, tmp_path):
         assert replaced(node, other).ask("ssi", {"Z": Z}, run=f"new {other.shape} {other[0, 0]}")["Y"].shape == (4, 1)
 
 
-def test_nor_are_they_after_a_restart_of_the_node_or_in_a_run_that_goes_on_from_a_checkpoint(tmp_path):
+def test_changed_rows_are_refused_after_a_restart_and_in_a_resumed_run(tmp_path):
     """Both give the node another context; what it keeps in its folder is the same."""
     node = Node(0, X, memory_dir=tmp_path)
     before = node.ask("ssi", {"Z": Z}, run="a")["Y"]

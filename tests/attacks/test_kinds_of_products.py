@@ -70,7 +70,7 @@ def test_a_node_scales_its_columns_as_its_rule_says_and_in_no_other_way(rule, ot
     )
 
 
-def test_under_masks_there_is_one_scale_too():
+def test_a_masked_run_has_one_scale():
     nodes = [Node(i, table, split_columns=True) for i, table in enumerate([X, *OTHERS])]
     sums = Sums(nodes)
     total = sums.product(np.eye(N), frame=Frame(split=Split()))

@@ -205,7 +205,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("how", REFUSED)
-def test_messages_that_are_refused_count_too(how):
+def test_refused_messages_are_counted(how):
     """Else a refusal that hangs on the rows could be asked for without end."""
     rules, asked, words = REFUSED[how]
     node = Node(0, X, max_messages_ever=3, **rules)
@@ -308,7 +308,7 @@ def test_a_ledger_that_cannot_be_read_is_no_permission(tmp_path):
             Node(0, X, **rules).ask("ssi", {"Z": ONE})
 
 
-def test_a_system_that_cannot_lock_files_is_said_so(tmp_path, monkeypatch):
+def test_a_system_that_cannot_lock_files_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(base_files, "fcntl", None)
     with pytest.raises(RefusedError, match=r"This system \(\w+\) cannot lock files"):
         Node(0, X, memory_dir=tmp_path).ask("ssi", {"Z": ONE})

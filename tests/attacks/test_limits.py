@@ -301,7 +301,7 @@ def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(stage, arrays, w
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "d"), [(60, 100_000), (1000, 1500), (1500, 1000)])
-def test_nor_does_measuring_the_rows(n, d):
+def test_measuring_rows_takes_no_memory_beyond_the_rows_taken_twice(n, d):
     """The statistics counted; of rows that are fewer than their columns, and longer than any block before."""
     rows = np.random.default_rng(1).standard_normal((n, d))
     node = Node(0, rows)
@@ -338,7 +338,7 @@ def test_a_node_without_memory_for_all_of_c_says_so_before_it_is_asked():
     assert metrics["declines"] == "it has no memory for all pairs of 5000 columns"
 
 
-def test_nor_does_a_message_about_names_tell_by_it_how_many_rows_there_are(tmp_path):
+def test_a_message_about_names_does_not_reveal_the_number_of_rows(tmp_path):
     """It is answered without masks: of the rows of a node that answers under masks only, to a factor of 2."""
     said = []
     for n in (150, 250):

@@ -62,7 +62,7 @@ def run_of_profile(rows, folder, *, beside=(), **options):
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_column_of_too_few_sites_ends_an_honest_run_before_anything_is_told(name, tmp_path):
+def test_a_column_of_too_few_sites_ends_a_run_before_anything_is_revealed(name, tmp_path):
     with pytest.raises(NotEnoughNodes, match=f"{WORDS} column 4, so the sum would reveal what a single site has there"):
         run_of_profile(ALONE[name], tmp_path)
 

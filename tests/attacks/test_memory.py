@@ -131,7 +131,7 @@ class Chosen(Sums):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "chosen"), paired(ASKED, [(), (VICTIM,), (0, 1, 3)]))
-def test_nor_does_a_new_set_up_bring_them_together(stage, chosen, tmp_path):
+def test_a_new_set_up_does_not_align_memories_that_differ(stage, chosen, tmp_path):
     """Whoever is told to begin afresh has another course than those who are not."""
     first, rest, then, shapes = ASKED[stage]
     nodes = nodes_in(tmp_path)
@@ -192,7 +192,7 @@ def test_one_client_that_was_asked_once_more_is_noticed(before, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", ["memory_dir", "context"])
-def test_what_was_kept_without_masks_counts_for_nothing_under_them(kept, tmp_path):
+def test_memory_from_unmasked_messages_is_not_used_under_masks(kept, tmp_path):
     """A node that answers without masks too: its memory is moved by a plain message of the same run."""
     first, _, then, shapes = ASKED["consensus_rpca"]
     nodes = nodes_in(tmp_path, masked_only=False)

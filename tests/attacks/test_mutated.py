@@ -176,7 +176,7 @@ class Watch:
 
 
 @pytest.mark.slow
-def test_there_are_messages_of_every_stage(genuine_messages):
+def test_the_sample_has_messages_of_every_stage(genuine_messages):
     assert {stage for _, stage in genuine_messages} == set(registry.STAGES)
 
 
@@ -255,7 +255,7 @@ LAYERED = {"dp.clip": np.array(4.0), "dp.noise": np.array(90.0), "dp.budget": np
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("named", [["wire.bits"], [*LAYERED], ["dp.clip", "dp.noise", "dp.budget"]], ids=len)
-def test_so_is_what_a_layer_says(named):
+def test_a_wrong_array_of_a_layer_is_refused_by_its_kind(named):
     """How many bits, how much noise: nothing of it, or of another type or shape."""
     asked = {"Z": U, **{name: LAYERED[name] for name in named}}
     Node(0, X).ask("ssi", asked)
@@ -274,7 +274,7 @@ def test_so_is_what_a_layer_says(named):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.filterwarnings("ignore:masked_only")
-def test_so_is_an_array_of_a_masked_sum(genuine_messages):
+def test_a_wrong_array_of_a_masked_sum_is_refused_by_its_kind(genuine_messages):
     """Those of each phase, left out or changed; and those of each stage that masks carry."""
     node, asked, states = at_every_phase()
     inner = [arrays | {"mask.stage": messages.raw(stage.encode())} for _, stage, arrays in by_names(genuine_messages)]

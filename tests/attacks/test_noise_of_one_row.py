@@ -51,7 +51,7 @@ def test_with_a_budget_over_all_runs_a_row_with_a_gap_counts_as_zeros(frame, tmp
 
 
 @pytest.mark.slow
-def test_constants_stand_for_them_whatever_the_server_says(tmp_path):
+def test_constants_of_the_node_replace_missing_values_whatever_the_server_asks(tmp_path):
     """Then a row moves the answer by clip squared at most: at epsilon 1 it was the sum of 300 rows, 62 against 358."""
     told = []
     for rows in (GAPS, np.vstack([GAPS, ONE])):
@@ -64,7 +64,7 @@ def test_constants_stand_for_them_whatever_the_server_says(tmp_path):
 
 
 @pytest.mark.slow
-def test_under_masks_likewise(tmp_path):
+def test_constants_of_the_node_replace_missing_values_under_masks(tmp_path):
     shards = [GAPS, *(RNG.standard_normal((60, D)) for _ in range(3))]
     share = STD / np.sqrt(3)
     bounds = fixed.bounds_with_noise({name: noise_part(shape) for name, shape in PARTS.items()}, share, 4)

@@ -81,7 +81,7 @@ OPTIONS = {
 }
 
 
-def test_every_option_of_a_node_is_here():
+def test_the_table_has_every_option_of_a_node():
     given = {name for rules in OPTIONS.values() for name in rules}
     elsewhere = {"max_epsilon", "max_delta", "memory_dir", "output_dir", "allow"}
     under_masks = {
@@ -140,7 +140,7 @@ def test_one_row_more_changes_no_word_and_no_number_by_more_than_the_clip(rules,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["text in a cell", "as many rows as min_rows", "the first carrier of a code"])
-def test_nor_does_it_change_a_file_that_is_read_anew(how, tmp_path):
+def test_one_row_more_in_a_file_that_is_read_again_changes_nothing_else(how, tmp_path):
     """The file of a node of the app, as `flwr run` starts it."""
     said = []
     for i, table in enumerate(NEIGHBORS[how]):

@@ -23,7 +23,7 @@ MORE = {
 
 @every("asked", MORE)
 @every("allow", ["standardize", None])
-def test_in_the_name_of_scaling_no_product_is_told(asked, allow):
+def test_a_node_that_serves_only_scaling_reveals_no_product(asked, allow):
     stage, arrays = MORE[asked]
     node = Node(0, X, **({} if allow is None else {"allow": allow}))
     assert node.ask("opening", NO_BLOCK, algorithm="standardize")["product"].shape == (D, 0)
@@ -35,7 +35,7 @@ REFERENCE = {"reference": np.zeros(D), "peaks": np.array(False), "seed": np.arra
 
 
 @pytest.mark.parametrize(("stage", "arrays"), [("summed_opening", REFERENCE), ("ritz", {"Z": U})])
-def test_nor_under_masks(stage, arrays):
+def test_a_node_that_serves_only_scaling_reveals_no_product_under_masks(stage, arrays):
     sums = Sums([Node(i, X + i, allow="standardize") for i in range(3)], algorithm="standardize")
     parts = {"Y": (D, 2)}
     with pytest.raises(RefusedError, match=TEXT):

@@ -67,7 +67,7 @@ def test_a_run_goes_on_after_a_server_that_was_killed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_lock_that_was_taken_away_while_one_waited_is_none(tmp_path, monkeypatch):
+def test_a_deleted_lock_file_is_locked_again(tmp_path, monkeypatch):
     """Who has it next locks the file that lies there, not the one that lay there."""
     path, waited = tmp_path / "run.npz", []
     flock = files.fcntl.flock

@@ -238,7 +238,7 @@ def fewest_rows(codes):
 
 
 @pytest.mark.slow
-def test_of_drawn_columns_of_codes_no_run_gets_a_sum_that_tells_few_people(tmp_path):
+def test_random_columns_of_codes_give_no_sum_that_reveals_few_people(tmp_path):
     """Thirty tables: whatever columns a server asks for, one after the other, no sum of those it gets is of a few."""
     names = tuple("cafebd")
     for seed in range(30):
@@ -273,7 +273,7 @@ def sum_of_gaps(node, names, column, width):
 
 
 @pytest.mark.parametrize("how", GAPS)
-def test_a_person_in_whom_the_gaps_of_two_columns_differ_is_not_told(how):
+def test_a_person_in_whom_the_gaps_of_two_columns_differ_is_not_revealed(how):
     """If the server chooses what stands for gaps; two such sums differ by whoever has one gap only."""
     count, tells = GAPS[how]
     rows = pd.DataFrame(X[:, :4].copy(), columns=["age", "bmi", "chol", "hb"])
@@ -293,7 +293,7 @@ def test_a_person_in_whom_the_gaps_of_two_columns_differ_is_not_told(how):
     np.testing.assert_allclose(sum_of_gaps(node, others, "hb", 2), X[but_for(count, HALF) > 0, :2].sum(axis=0))
 
 
-def test_gaps_of_the_people_who_have_a_code_but_for_one_are_not_told(caplog):
+def test_gaps_of_all_people_with_a_code_except_one_reveal_nobody(caplog):
     rows = pd.DataFrame(X[:, :2], columns=["age", "bmi"]).assign(
         dia=HALF, hb=np.where(but_for(1, HALF) > 0, np.nan, X[:, 2])
     )

@@ -81,7 +81,7 @@ def test_an_error_that_nobody_foresaw_is_told_by_its_class(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, AttributeError])
-def test_nor_are_the_words_of_one_that_comes_while_rows_are_worked_on(error, monkeypatch):
+def test_an_error_while_rows_are_computed_reveals_none_of_its_words(error, monkeypatch):
     """A cell in them, say: could not convert string to float: '...'."""
     node = Node(0, X)
     monkeypatch.setattr(node.client._account, "demands", lambda *given: (_ for _ in ()).throw(error("Geheim")))

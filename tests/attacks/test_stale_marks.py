@@ -53,7 +53,7 @@ def reduced(move, used, pivots):
     return move, used
 
 
-def test_the_rows_are_forged():
+def test_the_forged_rows_have_the_marks_of_the_real_ones():
     rows = forged()
     assert zlib.crc32(rows.tobytes()) == zlib.crc32(X.tobytes())
     assert np.abs(rows[:, 3] - X[:, 3]).max() < 1e-3
@@ -67,7 +67,7 @@ def test_statistics_that_a_node_has_kept_serve_no_other_rows(tmp_path):
     assert error_of(told, rows.T @ rows) < 1e-12
 
 
-def test_nor_are_they_the_version_that_was_released(tmp_path):
+def test_forged_rows_are_not_taken_for_the_released_version(tmp_path):
     """Whether rows are others is no matter of a mark that lies: they are held like any others."""
     lots = {"memory_dir": tmp_path, "min_change": 20}
     before = Node(0, X, **lots).ask("ssi", {"Z": ALL}, run="a")["Y"]

@@ -112,7 +112,7 @@ VIEWS = {
 @pytest.mark.parametrize("view", VIEWS)
 @every("dtype", [np.float64, np.float32, np.uint8])
 @every("order", ["C", "F"])
-def test_the_place_of_mapped_rows_is_enough_to_open_them(view, dtype, order, tmp_path):
+def test_mapped_rows_are_opened_from_their_place(view, dtype, order, tmp_path):
     np.save(tmp_path / "rows.npy", np.asarray((9 * X + 90).astype(dtype), order=order))
     rows = VIEWS[view](np.load(tmp_path / "rows.npy", mmap_mode="r"))
     place = adapters.of(rows).place()

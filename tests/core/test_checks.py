@@ -14,7 +14,7 @@ def refused(error, check, *arguments, **options):
     return str(caught.value)
 
 
-def test_the_sentence():
+def test_a_check_names_what_is_wrong_and_what_to_do():
     assert str(checks.refused("x", "even", "3", "Add one.")) == "x must be even. Got 3. Add one."
 
 
@@ -138,7 +138,7 @@ def test_parameters_names_the_unknown_one():
     ("word", "remedy"),
     [("KRYLOV", "Did you mean 'krylov'?"), ("krilov", "Did you mean 'krylov'?"), ("xyz", "Choose one of these.")],
 )
-def test_did_you_mean(word, remedy):
+def test_a_misspelt_name_gets_a_suggestion(word, remedy):
     assert checks.did_you_mean(word, iter(["krylov", "ssi"])) == remedy
 
 

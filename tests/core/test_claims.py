@@ -164,7 +164,7 @@ def test_no_honest_answer_is_refused(name, kind, answers):
 @every("kind", KINDS)
 @every("answers", ["rows", "fixed"])
 @every("missing", ["error", "mean", "local_mean"])
-def test_nor_are_honest_peaks(kind, answers, missing):
+def test_honest_peaks_are_accepted(kind, answers, missing):
     shards = [KINDS[kind](X) for X in SHARDS]
     if missing != "error" and "sparse" not in kind:
         shards = [np.where(np.random.default_rng(i).random(X.shape) < 0.2, np.nan, X) for i, X in enumerate(shards)]
@@ -177,7 +177,7 @@ def test_nor_are_honest_peaks(kind, answers, missing):
 
 @pytest.mark.parametrize("kind", ["single", "one direction", "few rows"])
 @pytest.mark.parametrize("name", [name for name in NAMES if registry.STAGES[name].by_row])
-def test_nor_one_of_a_low_rank_part(name, kind):
+def test_an_honest_low_rank_part_is_accepted(name, kind):
     if (name, kind) == ("triple_pca", "few rows"):
         kind = "four rows"  # with fewer no client has a say
     result = simulate(
@@ -211,7 +211,7 @@ def test_what_is_claimed_is_the_sum_of_squares_in_the_frame(missing, scale, cent
         np.testing.assert_allclose(claim.squares, np.sum(framed**2), rtol=1e-10)
 
 
-def test_of_masked_sums_and_of_noise_nothing_is_claimed():
+def test_masked_and_noisy_answers_have_no_bound():
     for settings in ({"mask": True}, {"dp": "dp(epsilon=50, delta=1e-6, clip=9)"}):
         run = assembly.run(assembly.config("ssi", n_components=2, max_rounds=2, **settings))
         drive(run, Shards([LocalData(X) for X in SHARDS]))

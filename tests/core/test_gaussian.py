@@ -44,7 +44,7 @@ def test_epsilon_agrees_with_the_root_of_the_integral(mu, delta):
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 200.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12])
-def test_what_is_calibrated_keeps_to_the_budget_and_hardly_below_it(epsilon, delta):
+def test_calibrated_noise_uses_nearly_all_of_the_budget_and_no_more(epsilon, delta):
     mu = gaussian.noise_of(epsilon, delta)
     assert integral(mu, epsilon) <= delta * (1.0 + 1e-9)
     assert integral(mu * (1.0 + 1e-6), epsilon) > delta

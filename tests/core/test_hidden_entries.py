@@ -16,7 +16,7 @@ def hidden_places(data, seed=1, share=0.05):
     return base.unseen(data, seed=seed, share=share).hidden
 
 
-def test_as_many_are_hidden_as_there_should_be_and_everywhere():
+def test_the_stated_share_of_entries_is_hidden_everywhere():
     mask = np.zeros(X.size, dtype=bool)
     mask[hidden_places(LocalData(X))] = True
     mask = mask.reshape(X.shape)
@@ -38,7 +38,7 @@ def test_the_same_entries_are_hidden_however_rows_are_dealt_out(cuts):
 
 
 @every("kind", [sparse.csr_array, lambda A: A.astype(np.float32), lambda A: 1e8 * A, lambda A: A / 3])
-def test_nor_do_storage_and_units_matter(kind):
+def test_hidden_entries_do_not_depend_on_storage_and_units(kind):
     rows = X.astype(np.float32).astype(float)  # so that it is the same in single precision
     np.testing.assert_array_equal(hidden_places(LocalData(kind(rows))), hidden_places(LocalData(rows)))
 

@@ -38,7 +38,7 @@ def test_adding_leaves_the_history_as_it_was():
         before.rounds = ()
 
 
-def test_traffic_adds_up():
+def test_bytes_of_all_rounds_add_up():
     assert (HISTORY.bytes_down, HISTORY.bytes_up) == (1_200_051, 800_900)
     assert (History().bytes_down, History().bytes_up) == (0, 0)
 
@@ -52,7 +52,7 @@ def test_a_round_reads_as_one_line():
     assert str(SECOND) == "round 1 (ssi): 2/3 clients, 1 failed, error 1.50e-03, 1.2 MB down, 800 kB up"
 
 
-def test_bytes_are_said_in_the_unit_that_suits_them():
+def test_bytes_are_printed_in_a_suitable_unit():
     assert [labels.size(n) for n in (0, 1, 999, 1000, 35_208, 999_999, 12_345_678)] == [
         "0 B", "1 B", "999 B", "1 kB", "35.2 kB", "1 MB", "12.3 MB"
     ]  # fmt: skip

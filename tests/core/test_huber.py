@@ -23,7 +23,7 @@ def huber_objective(X, U, V, lam, rho):
 @pytest.mark.slow
 @every("seed", [0, 1, 2])
 @every(("lam", "rho"), [(0.5, 2.0), (5.0, 0.1)])
-def test_it_finds_what_a_general_minimizer_finds(lam, rho, seed):
+def test_huber_regression_equals_a_general_minimizer(lam, rho, seed):
     U, V, S = huber_problem(seed, n=2)
     X = V @ U.T + S + np.random.default_rng([seed, 1]).standard_normal(S.shape)
     ours = Regression(U, lam, rho).settle(X, np.zeros_like(V))

@@ -65,7 +65,7 @@ def test_progress_watches_the_measure_instead_where_one_is_given():
     assert (progress.error, progress.best, progress.stale) == (4.0, 0.5, 1)
 
 
-def test_an_unknown_error_is_not_stale_and_what_costs_no_round_is_none():
+def test_an_unknown_error_does_not_stall_a_run():
     assert progress_after(math.inf, math.inf).stale == 0
     assert Progress(tol=0.1).step(1.0, rounds=0).rounds == 0
 

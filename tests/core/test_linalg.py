@@ -334,7 +334,7 @@ def test_leading_eigenvectors_of_a_large_matrix_are_found_without_the_others(cou
 
 
 @every(("m", "count"), [(10, 2), (10, 20), (320, 100)])
-def test_of_a_small_matrix_or_where_many_are_asked_for_all_eigenvectors_come(m, count):
+def test_all_eigenvectors_are_computed_if_the_matrix_is_small_or_many_are_needed(m, count):
     H = np.random.default_rng(1).standard_normal((m, m))
     values, vectors = linalg.eigh_leading(H, count)
     assert vectors.shape == (m, m)

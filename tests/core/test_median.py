@@ -28,7 +28,7 @@ def median_found(parts):
 
 @every("scale", [1e-140, 1e-6, 1.0, 3e6, 1e140])
 @every("name", ROWS)
-def test_it_is_the_median_up_to_the_width_of_a_bin(name, scale):
+def test_the_median_is_exact_up_to_the_width_of_a_bin(name, scale):
     X = scale * ROWS[name]
     true = np.median(np.abs(X))
     assert abs(np.log2(median_found([X]) / true)) <= 1 / 32
@@ -38,7 +38,7 @@ def test_it_is_the_median_up_to_the_width_of_a_bin(name, scale):
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", ROWS)
-def test_it_is_the_same_to_the_bit_however_the_rows_are_dealt_out(name, kind):
+def test_the_median_does_not_depend_on_who_holds_the_rows(name, kind):
     X, top = ROWS[name], sizes.top(np.sqrt(np.mean(ROWS[name] ** 2)))
     whole = sizes.count_finely(LocalData(X), top)
     assert whole.sum() == X.size
@@ -53,7 +53,7 @@ def test_single_precision_is_counted_as_it_is():
     np.testing.assert_array_equal(sizes.count_finely(LocalData(X), 4), sizes.count_finely(double, 4))
 
 
-def test_it_is_zero_where_most_entries_are():
+def test_the_median_is_zero_if_most_entries_are_zero():
     X = np.zeros((9, 4))
     X[0] = 1.0
     assert median_found([X]) == 0.0

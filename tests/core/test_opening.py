@@ -88,7 +88,7 @@ def test_frame_trace_and_product_are_those_of_all_rows_together(rows, center, sc
 
 
 @pytest.mark.parametrize("center", [True, False])
-def test_the_order_of_replies_leaves_the_model_alike(center):
+def test_the_model_does_not_depend_on_the_order_of_replies(center):
     shards = deal(far_from_zero(1), (7, 93, 200, 100))
     stage, known = Opening(width=3), model(center=center)
     state = stage.start(known)

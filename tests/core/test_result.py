@@ -179,7 +179,7 @@ def test_a_saved_result_holds_a_json_header_and_no_pickle(tmp_path):
     assert header["status"][0] == "converged"
 
 
-def test_to_sklearn_transforms_alike(setting):
+def test_the_scikit_learn_object_gives_the_same_scores(setting):
     pytest.importorskip("sklearn")
     result = run_exactly(**setting)
     theirs = to_sklearn(result)

@@ -179,7 +179,7 @@ def test_files_of_ordinary_rows_without_names_are_read(tmp_path):
     assert len(refused) <= 1, refused  # of 108
 
 
-def test_that_the_first_line_was_taken_for_a_row_is_hinted_at(tmp_path):
+def test_a_hint_says_that_the_first_line_was_read_as_data(tmp_path):
     for i, name in enumerate(("a", "b", "c")):
         np.savetxt(tmp_path / f"{name}.csv", np.random.default_rng(i).standard_normal((60, 3)), delimiter=",")
     shards = [make(str(tmp_path / f"{name}.csv")) for name in ("a", "b", "c")]

@@ -53,7 +53,7 @@ MARKS = {
 
 
 @pytest.mark.parametrize("case", MARKS)
-def test_what_stands_between_thousands_is_said(case, tmp_path):
+def test_the_mark_between_thousands_is_reported(case, tmp_path):
     text, mark, rows = MARKS[case]
     path = str(tmp_path / "x.csv")
     (tmp_path / "x.csv").write_text(text, encoding="utf-8")

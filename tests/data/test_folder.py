@@ -60,7 +60,7 @@ def test_a_link_to_a_file_that_is_not_there_is_no_reason_to_leave_its_site_out(t
     assert table(f"folder(path={str(tmp_path)!r}, without=['aachen'])").sites == ("ulm",)
 
 
-def test_folders_of_sites_are_told_of_and_name_them(tmp_path):
+def test_the_summary_of_a_folder_names_its_sites(tmp_path):
     for site in ("north", "south"):
         (tmp_path / site).mkdir()
         (tmp_path / site / "data.csv").write_text("age,bmi\n1,2\n3,5\n")

@@ -214,7 +214,7 @@ def test_columns_are_chosen_and_left_out(tmp_path, inbox):
     assert chosen.feature_names_in_.tolist() == ["a", "c"]
 
 
-def test_a_folder_that_is_gone_for_a_while_and_a_file_of_no_site_are_both_said(tmp_path, inbox, heard, monkeypatch):
+def test_a_missing_folder_and_a_file_of_no_site_are_reported(tmp_path, inbox, heard, monkeypatch):
     write_batch(tmp_path, "a_0.csv", arriving_batches(1)[0])
     looks = iter([PermissionError(13, "Permission denied")])
 

@@ -45,7 +45,7 @@ def test_every_row_has_one_client_and_every_client_a_row(name, data):
 
 
 @every("name", PARTITIONS)
-def test_it_is_the_same_every_time(name):
+def test_a_partition_depends_only_on_its_seed(name):
     beside = {"y": np.arange(50) % 3, "site": np.arange(50) % 4}
     for a, b in zip(*(make(spec(name, 4), 50, 4, beside=beside) for _ in range(2)), strict=True):
         assert np.array_equal(a, b)
@@ -78,7 +78,7 @@ def test_shares_add_up_and_are_near_the_weights(weights, spare):
     assert np.all(np.abs(np.cumsum(sizes) - np.cumsum(wanted)) <= len(weights))
 
 
-def test_a_power_law_falls():
+def test_shares_of_power_law_fall():
     sizes = [len(part) for part in make("power_law", 1000, 5)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 4 * sizes[4]
@@ -144,7 +144,7 @@ def test_a_site_of_a_column_of_numbers_is_called_without_decimals(dtype):
     assert sites("by_column('site')", {"site": np.array([10, 7, 7, 10], dtype)}, parts) == ["7", "10"]
 
 
-def test_the_number_of_clients_where_nobody_says_it():
+def test_the_default_number_of_clients():
     assert len(make("iid", 100)) == 10
     assert len(make("by_size([3, 2, 1])", 100)) == 3
     assert len(deal(Table(np.ones((50, 2))))) == 10

@@ -12,7 +12,7 @@ from flower_pca.data.sources import make, table
 
 
 @pytest.mark.parametrize("name", ["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"])
-def test_scikit_learns_sets(name):
+def test_sets_of_scikit_learn_are_loaded_whole(name):
     bunch = getattr(pytest.importorskip("sklearn.datasets"), f"load_{name}")()
     found = table(f"sklearn({name!r})")
     assert np.array_equal(found.rows, bunch.data)

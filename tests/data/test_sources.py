@@ -45,7 +45,7 @@ def test_every_source_is_tested():
 
 @pytest.mark.parametrize("bare", [True, False])
 @pytest.mark.parametrize("name", FILES)
-def test_it_gives_back_what_was_written(name, bare, tmp_path):
+def test_each_source_returns_what_was_written(name, bare, tmp_path):
     path = source_written(tmp_path, name)
     rows = make(str(path) if bare else f"{name}(path={str(path)!r})")
     assert np.array_equal(dense(rows), S.toarray() if name == "sparse" else X)

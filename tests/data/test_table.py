@@ -88,7 +88,7 @@ def test_a_quiet_table_has_its_numbers_and_names_and_nothing_that_no_message_may
     assert (quiet.source, quiet.origin, quiet.texts, quiet.beside) == ("", None, {}, {})
 
 
-def test_several_tables_as_one_are_picked_taken_and_left_out_alike():
+def test_joined_tables_are_selected_like_one_table():
     parts = [of_trier().take(slice(0, 5), "a"), of_trier().take(slice(5, N), "b")]
     both = Table.together([part.without(["ward"]) for part in parts], {"y": np.arange(N)})
     assert both.shape == X.shape

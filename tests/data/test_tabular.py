@@ -33,7 +33,7 @@ def patients(request, tmp_path):
         ({"columns": ["bmi"], "beside": ["site", "age"]}, ("bmi",), [BMI]),
     ],
 )
-def test_the_columns_that_are_asked_for(patients, options, names, rows):
+def test_only_the_requested_columns_are_read(patients, options, names, rows):
     read, path = patients
     found = read(path=path, **options)
     assert found.names == names
@@ -77,7 +77,7 @@ def test_a_first_line_with_gaps_is_no_header_and_columns_have_numbers(tmp_path):
     assert np.array_equal(found.rows, [[3, np.nan], [6, 5]], equal_nan=True)
 
 
-def test_parquet_kinds(tmp_path):
+def test_number_types_of_parquet_are_read(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     import decimal
 

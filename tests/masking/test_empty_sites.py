@@ -88,7 +88,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @every("answers", ["rows", "fixed"])
 @every("place", [0, 2, 3])
 @pytest.mark.parametrize("option", OPTIONS)
-def test_it_is_so_with_every_option(option: str, answers: str, place: int) -> None:
+def test_zeros_of_an_empty_site_change_no_option(option: str, answers: str, place: int) -> None:
     shards: list[Any] = three_sites()
     if "missing" in OPTIONS[option]:
         for part in shards:
@@ -99,7 +99,7 @@ def test_it_is_so_with_every_option(option: str, answers: str, place: int) -> No
     assert_same(simulate("krylov", with_an_empty_one(shards, place), **given), simulate("krylov", shards, **given))
 
 
-def test_a_budget_covers_it() -> None:
+def test_a_budget_covers_an_empty_site() -> None:
     shards = [part / 4.0 for part in three_sites()]
     given = {"n_components": 2, "mask": True, "dp": "dp(epsilon=50.0, delta=1e-6, clip=2.0, noise_seed=1)", "seed": 1}
     found = simulate("covariance", with_an_empty_one(shards, 3), **given)
@@ -112,7 +112,7 @@ def test_sites_cannot_be_harmonized_with_none() -> None:
         simulate("krylov", with_an_empty_one(shards, 1), n_components=2, mask=True, harmonize="combat")
 
 
-def test_without_masks_it_is_left_out_and_named() -> None:
+def test_without_masks_an_empty_site_is_left_out_and_named() -> None:
     given: dict[str, Any] = {"n_components": 2}
     shards = dict(zip("abc", three_sites(), strict=True))
     expected = simulate("krylov", shards, **given)
@@ -138,7 +138,7 @@ def test_own_results_keep_their_places(place: int) -> None:
 @pytest.mark.parametrize(
     "option", ["deviations", "gaps", "own means in gaps", "explained", "without the site", "a signal"]
 )
-def test_it_is_left_out_with_every_option(option: str) -> None:
+def test_an_empty_site_is_left_out_with_every_option(option: str) -> None:
     shards: list[Any] = as_tables(three_sites())
     given = {"n_components": 2, "columns": [f"x{j}" for j in range(D)], **OPTIONS[option]}
     assert_same(simulate("krylov", with_an_empty_one(shards, 3), **given), simulate("krylov", shards, **given))
@@ -199,7 +199,7 @@ def folders_with_and_without(tmp_path: Path) -> tuple[Path, Path]:
     return folders
 
 
-def test_check_names_it_and_looks_into_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_an_empty_site_and_examines_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one_empty, whole = folders_with_and_without(tmp_path)
     codes, said = [], []
     for folder in (one_empty, whole):
@@ -215,7 +215,7 @@ def test_check_names_it_and_looks_into_the_others(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("command", ["compare", "audit"])
-def test_compare_and_audit_name_it_and_measure_the_others(
+def test_compare_and_audit_name_an_empty_site_and_measure_the_others(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables = []
@@ -237,7 +237,7 @@ def test_compare_and_audit_name_it_and_measure_the_others(
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_nobody_attacks_it() -> None:
+def test_the_audit_skips_a_site_without_rows() -> None:
     shards = with_an_empty_one(three_sites(), 1)
     assert {leak.client for leak in audit("uda", shards).leaks} == {0, 2, 3}
     with pytest.raises(ConfigError, match=r"^Client 1 has no rows to attack\. Leave it out of clients\.$"):

@@ -53,7 +53,7 @@ def test_wide_sums_are_off_by_their_noise_whatever_the_scale(values):
     assert abs(total - exact) <= Fraction(18 * np.sqrt(len(values))) / 2**96 + Fraction(np.spacing(float(abs(exact))))
 
 
-def test_as_many_clients_as_are_let_in_do_not_wrap():
+def test_sums_of_the_most_clients_do_not_overflow():
     bounds = {"s": np.array(0.0), "Y": np.array(1.0)}
     biggest = {"s": np.array([-(2.0**95)]), "Y": np.array([1.0])}
     words = fixed.encode(biggest, bounds, fixed.MOST_CLIENTS, lambda size: np.zeros(size, dtype=np.uint64))

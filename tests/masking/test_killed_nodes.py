@@ -20,7 +20,7 @@ def rest(parts, *dead):
 
 
 @pytest.mark.parametrize(("step", "who", "when"), in_turn([(0, -1), (1, -1), (2, 2), (3, 2)], [(2,), (0, 3)], WHEN))
-def test_in_sums(step, who, when):
+def test_a_node_is_killed_at_each_step_of_a_sum(step, who, when):
     """In the set-up and in the third sum."""
     grid = grid_of(FIVE)
     kill_when(grid, [grid.node(i) for i in who], lambda message: step_of(message) == step, when=when)
@@ -71,7 +71,7 @@ def test_in_the_closing_of_a_personalized_run(tmp_path):
     assert result.n_samples_ == sum(map(len, rest(FIVE, 3)))
 
 
-def test_where_noise_is_shared_nobody_misses_it():
+def test_a_killed_node_does_not_reduce_shared_noise():
     parts = three_lead(5, n=20_000)
     grid = grid_of(parts)
     dead = grid.node(2)

@@ -81,7 +81,7 @@ def test_below_the_threshold_the_run_ends(at):
         simulate("ssi(min_rounds=5)", FIVE, n_components=2, mask=True, fraction=gone(0, 1, 2, at=at))
 
 
-def test_of_two_clients_none_may_drop():
+def test_with_two_clients_no_dropout_is_possible():
     with pytest.raises(NotEnoughNodes, match="Too few clients are ready for a masked sum: 1 of at least 2"):
         simulate("ssi", FIVE[:2], n_components=2, mask=True, fraction=lambda m: [0] if m == 4 else [0, 1])
 

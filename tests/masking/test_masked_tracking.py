@@ -69,7 +69,7 @@ def test_masked_equals_unmasked(n_clients, tracker):
         assert 2 in masked.changes_
 
 
-def test_what_streams_complete_is_theirs_under_masks_too():
+def test_completed_rows_stay_at_the_client_under_masks():
     hit = np.random.default_rng(0).random((5, STEPS, 12, 24)) < 0.02
     spoilt = [[np.where(h & (t > 0), rows + 90.0, rows) for t, (h, rows) in enumerate(zip(*both, strict=True))]
               for both in zip(hit, FIVE, strict=True)]  # fmt: skip

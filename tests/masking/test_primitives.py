@@ -31,7 +31,7 @@ def test_key_agreement_is_that_of_rfc_7748():
     assert primitives.agree(alice, bytes.fromhex(BOB_PUBLIC)).hex() == SHARED
 
 
-def test_both_sides_agree_and_a_third_does_not():
+def test_two_sides_derive_the_same_key_and_a_third_does_not():
     a, b, c = (bytes([i]) * 16 for i in range(3))
     one, other = (primitives.agree(primitives.private(x), primitives.public(y)) for x, y in ((a, b), (b, a)))
     assert one == other != primitives.agree(primitives.private(c), primitives.public(b))
@@ -84,7 +84,7 @@ def at_whole_numbers(coefficients, count):
     return [sum(c * x**k for k, c in enumerate(coefficients)) % P for x in range(1, count + 1)]
 
 
-def test_the_prime_is_one():
+def test_the_modulus_is_prime():
     assert isPrime(P)
     assert P < 2**128
 

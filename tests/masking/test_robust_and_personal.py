@@ -129,7 +129,7 @@ def test_a_robust_run_without_a_client_that_is_gone_for_good(at):
 
 
 @pytest.mark.parametrize("name", ["consensus_rpca", "exact_per_pca"])
-def test_of_two_clients_none_may_miss_the_closing(name):
+def test_with_two_clients_neither_may_miss_the_closing(name):
     parts, algorithm = FIVE[:2], make(SPECS[name], max_rounds=3)
     messages = len(simulate(algorithm, parts, n_components=2, mask=True).history)
     with pytest.raises(NotEnoughNodes, match=r"^Too few clients are ready for a masked sum: 1 of at least 2,"):

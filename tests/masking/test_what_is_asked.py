@@ -62,7 +62,7 @@ OTHER = {
 @pytest.mark.slow
 @pytest.mark.parametrize("self_masks", [True, False])
 @pytest.mark.parametrize("other", OTHER)
-def test_clients_that_are_asked_different_things_do_not_cancel(other, self_masks):
+def test_masks_do_not_cancel_if_messages_differ(other, self_masks):
     """Else blocks of zeros, or bounds by which answers round to zero, would leave the first client's answer alone."""
     run = Run(FIVE, "ssi(oversample=0)", masks=MaskedSums(self_masks=self_masks)).until("upload", 2)
     change = OTHER[other]
@@ -82,7 +82,7 @@ def test_clients_that_are_asked_different_things_do_not_cancel(other, self_masks
 
 
 @pytest.mark.parametrize("part", ["mean", "scale"])
-def test_nor_do_those_that_see_their_rows_in_another_frame(part):
+def test_masks_do_not_cancel_if_frames_differ(part):
     """A frame travels beside the arrays: with another mean, or a huge scale, the others' answers would be known."""
     run = Run(FIVE, "ssi", scale="std").until("upload", 2)
     frame = run.message().frame
@@ -91,7 +91,7 @@ def test_nor_do_those_that_see_their_rows_in_another_frame(part):
         sum_with_change(run, {}, frame=Frame(**parts))
 
 
-def test_nor_do_those_that_are_asked_for_other_noise():
+def test_masks_do_not_cancel_if_the_noise_differs():
     run = Run(FIVE, "ssi(max_rounds=2)", dp=BUDGET).until("upload", 1)
     with pytest.raises(ProtocolError, match="noise"):
         sum_with_change(run, {"dp.budget": np.array(1e9)})

@@ -48,27 +48,27 @@ def masked_products(parts, bound):
 
 
 @every("query", QUERIES)
-def test_a_product_of_rows_tells_a_single_one(query):
+def test_a_product_of_rows_reveals_a_single_row(query):
     X = drawn_rows(120, 0)
     assert nearest(lambda frame, Z: old([X], frame, Z), X, query) <= 1e-2
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_node_does_not(query, tmp_path):
+def test_products_of_a_node_reveal_no_row(query, tmp_path):
     X = drawn_rows(120, 0)
     assert nearest(plain_products(tmp_path, X), X, query) > 0.5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [D - 4, 3000])
-def test_nor_does_one_of_other_sizes_and_types(n, dtype, tmp_path):
+def test_products_of_a_node_reveal_no_row_at_other_sizes_and_types(n, dtype, tmp_path):
     X = drawn_rows(n, 1).astype(dtype)
     assert nearest(plain_products(tmp_path, X), X.astype(np.float64), by_frame) > 0.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
-def test_nor_does_a_masked_sum(query):
+def test_masked_sums_reveal_no_row(query):
     parts = [drawn_rows(60, i) for i in range(3)]
     X = np.vstack(parts)
     assert nearest(lambda frame, Z: old(parts, frame, Z), X, query, messages=30) <= 1e-2
@@ -79,7 +79,7 @@ def test_nor_does_a_masked_sum(query):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_nor_does_noise_that_is_none_open_a_way_to_rows(query):
+def test_noise_of_zero_does_not_reveal_rows(query):
     X, node = drawn_rows(120, 0), Node(0, drawn_rows(120, 0))
 
     def ask(frame, Z, budget=1e140, std=1e-100):
@@ -158,7 +158,7 @@ def test_the_block_of_an_opening_is_no_comparison(n):
 
 @pytest.mark.parametrize("query", [by_frame, by_block])
 @pytest.mark.parametrize("masked_too", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_nor_is_the_reference_of_a_summed_one(query, masked_too):
+def test_the_reference_of_a_summed_opening_is_no_comparison(query, masked_too):
     parts = [drawn_rows(60, i) for i in range(3)]
     X = np.vstack(parts)
     shapes = {"product": (D, 1), "n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,)}

@@ -26,7 +26,7 @@ from flower_pca.strategies import PCAStrategy
 SAFE = sorted(name for name in registry.ALGORITHMS if not registry.STAGES[name].by_row)
 
 
-def test_the_twins_are_some():
+def test_twins_share_statistics_but_not_rows():
     X, Y = twins()
     assert not np.array_equal(np.sort(X, axis=0)[:-4], np.sort(Y, axis=0)[:-4])
     a, b = (statistics.measure(LocalData(rows).measured) for rows in (X, Y))
@@ -75,7 +75,7 @@ def told_or_refused(node, stage, arrays, frame, number):
         return {"refused": np.array(str(refusal))}
 
 
-def test_there_is_a_question_for_every_stage():
+def test_the_sample_has_a_message_for_every_stage():
     assert set(questions(np.random.default_rng(0), np.eye(D)[:, :3])) == set(PLAIN)
 
 
@@ -116,7 +116,7 @@ class Sealed:
 
 
 @pytest.mark.parametrize("n", [64, D - 2], ids=["C", "R"])
-def test_once_they_are_measured_no_half_reads_a_row(n):
+def test_answers_from_measured_statistics_read_no_rows(n):
     rng = np.random.default_rng(4)
     data = LocalData(rng.standard_normal((n, D)))
     FixedData.of(data)
@@ -130,7 +130,7 @@ def test_once_they_are_measured_no_half_reads_a_row(n):
             assert up, number
 
 
-def test_halves_that_get_rows_are_these():
+def test_the_stages_that_read_rows():
     listed = {name for name, stage in registry.STAGES.items() if stage.by_row}
     assert listed == {
         "consensus_rpca",
@@ -152,7 +152,7 @@ def test_halves_that_get_rows_are_these():
 
 
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
-def test_they_are_served_by_name_only(name):
+def test_stages_that_read_rows_are_served_only_if_named(name):
     X, _ = twins()
     message = {"top": np.array(3)}
     with pytest.raises(RefusedError) as refusal:

@@ -36,7 +36,7 @@ def products_of(node):
 
 
 @pytest.mark.parametrize("fills", [(0.0, 1.0), (0.0, 1e12)])
-def test_two_fills_tell_the_rows_with_gaps_where_a_server_chooses_them(fills):
+def test_two_fills_chosen_by_a_server_reveal_rows_with_gaps(fills):
     X, whole = rows_with_gaps(1)
     open_to_it = told_of_gaps(products_of(Node(0, X, missing="mean")), fills)
     assert np.abs(open_to_it - whole[0, REST]).max() <= 1e-3
@@ -111,7 +111,7 @@ def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
 
 
 @pytest.mark.slow
-def test_masks_do_not_hide_it_and_the_rule_does():
+def test_fills_chosen_by_a_server_are_stopped_by_the_rule_not_by_masks():
     tables = [rows_with_gaps(1 if i == 2 else 0, seed=i) for i in range(4)]
 
     def recovered(rule):

@@ -19,7 +19,7 @@ for i, end in enumerate(ends):
     os.dup2(end, 3 + i)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-_PATIENCE = 60.0  # seconds for the browser to answer
+_PATIENCE = 60.0  # seconds to wait for the browser
 
 
 class Page:

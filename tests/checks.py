@@ -42,13 +42,13 @@ from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.registry import ALGORITHMS, TABLE
 
 TOL = 1e-10
-PAPERS = {("faps", parameter) for parameter in ("beta_0", "theta", "mu")}  # of the paper's penalties
-SLOW = {"faps": 1e-8}  # its rounds are many; what is promised follows the tolerance
+PAPERS = {("faps", parameter) for parameter in ("beta_0", "theta", "mu")}  # parameters of the paper's penalties
+SLOW = {"faps": 1e-8}  # It takes many rounds. The promised error follows the tolerance.
 ROUNDING = 1e-12  # relative to the first eigenvalue
 FLOAT32 = 100.0  # multiples of float32's eps over the gap; a run stops at residuals of 32 eps
 
 Check = Callable[[str, int, Path], None]
-# what else than its defaults makes one exact
+# parameters with which an algorithm is exact, if its defaults are not
 EXACT_WITH: dict[str, dict[str, Any]] = {"dr_svd": {"rank": 10**6}, "sparse_pca": {"cardinality": 10**6}}
 PLAIN = [n for n, entry in TABLE.items() if entry.result is PCAResult and entry.algorithm.orthonormal]
 ROBUST = [name for name, entry in TABLE.items() if issubclass(entry.result, RobustResult | TripleResult)]
@@ -69,7 +69,7 @@ def exact(name: str, tol: float = TOL) -> Algorithm[Any]:
     """Set so that it promises the pooled answer: to tol if it iterates, to rounding if it sketches all directions."""
     if issubclass(ALGORITHMS[name], Iterative):
         tol = max(tol, SLOW.get(name, 0.0))
-        return make(name, tol=tol, max_rounds=5000)  # as a restart counts, FAPS needs more than its 2000
+        return make(name, tol=tol, max_rounds=5000)  # With a restart, FAPS needs more than its default of 2000 rounds.
     return make(name, **EXACT_WITH.get(name, {}))
 
 
@@ -240,7 +240,7 @@ def rank_deficient_data(name: str, seed: int, folder: Path) -> None:
         result = simulate(exact(name), problem.shards, n_components=k, seed=seed)
         orthonormal(result)
         assert result.status.ok
-        if k >= 3:  # whatever spans the rest, the three that exist are found
+        if k >= 3:  # The three existing components are found, whatever spans the rest.
             assert sine(result.components_[:3], reference.components[:3]) <= 1e-9
             true = reference.variances
             np.testing.assert_allclose(result.explained_variance_, true[:k], rtol=0.0, atol=ROUNDING * true[0])
@@ -333,7 +333,7 @@ def close_on_iid_clients(name: str, seed: int, folder: Path) -> None:
     off = max(np.linalg.norm((X - reference.mean).T @ (X - reference.mean) / len(X) - C, 2) for X in problem.shards)
     values = np.linalg.eigvalsh(C)[::-1]
     gap = values[2] - values[3]
-    assert values[3] + off <= gap / 2  # what a weighted average leaves out is then no more than what it gets wrong
+    assert values[3] + off <= gap / 2  # The part that a weighted average leaves out is then no larger than its error.
     bound = 2.0 * off / (gap - off)
     assert bound < 0.6
     assert (

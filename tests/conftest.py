@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         group = item.get_closest_marker("xdist_group")
         if NETWORK.intersection([*getattr(item, "fixturenames", ()), *(group.args if group else ())]):
-            item.add_marker(pytest.mark.network)  # what a test uses says that it needs one
+            item.add_marker(pytest.mark.network)  # The fixtures of a test say that it needs a network.
     for item in items if getattr(config.option, "loadgroup", False) else ():
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -111,7 +111,7 @@ def unillustrated(monkeypatch):
 @pytest.fixture
 def lines():
     """A run of Flower's in this process, for fake grids; what it logs."""
-    import fake_grid  # not above: see pytest_collection
+    import fake_grid  # imported late: see pytest_collection
 
     with fake_grid.in_a_run() as logged:
         yield logged

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from fake_grid import Context  # Flower's imports, with what they warn of taken care of
+from fake_grid import Context  # imports Flower and suppresses its warnings
 from flwr.app import RecordDict
 
 from flower_pca import MaskedSums, Stream, assembly, keys, registry, wire

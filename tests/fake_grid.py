@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from builders import pooled
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Array as FlowerArray
     from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
@@ -30,7 +30,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     from flower_pca.strategies import exchange
 
 Array = np.ndarray[Any, Any]
-_RUNS = itertools.count(1)  # of Flower: a node loads its rows, and reads its rules, once in each
+_RUNS = itertools.count(1)  # numbers of Flower runs: a node loads its rows and rules once in each
 
 
 @contextmanager

@@ -201,7 +201,7 @@ class Federation:
         self.folder, self.shards, self.keys, self.words = Path(folder), shards, keys, superlink
         self._bin, self._forked, self._forks, self._anew = BIN, forked, None, anew
         self.nodes, self._processes, self._runs, self.superlink = [], [], 0, None
-        self.door = None  # the port at which nodes find the SuperLink; its own, if there is no other
+        self.door = None  # the port at which nodes reach the SuperLink: its own port, unless a test sets another
         self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self.environment = {
             **os.environ,
@@ -222,7 +222,7 @@ class Federation:
             if self._forked is not None:
                 self._forks = Forks(self.environment, self._forked)
                 self._bin = self._forks.bin
-                for name in self._anew:  # it is found in the environment's own folder then
+                for name in self._anew:  # The program is then found in the folder of the environment.
                     (self._bin / name).unlink()
                 self.environment["PATH"] = _first(self._bin, self.environment["PATH"])
             self._start_superlink()

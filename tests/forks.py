@@ -56,7 +56,8 @@ class Forks:
     """The process that listens, and the folder of the commands, `bin`; `modules` are imported beforehand too."""
 
     def __init__(self, environment, modules=()):
-        self._folder = tempfile.TemporaryDirectory(prefix="forks-")  # short: the address of a socket has to be
+        # a short path, because the address of a socket is limited
+        self._folder = tempfile.TemporaryDirectory(prefix="forks-")
         address = str(Path(self._folder.name) / "socket")
         self.bin = Path(self._folder.name) / "bin"
         self.bin.mkdir()
@@ -82,7 +83,8 @@ class Forks:
 def _hasten():
     """Have a tenth of a SuperNode's pauses, and the shortest heartbeat that a SuperLink takes."""
     constant = importlib.import_module("flwr.common.constant")
-    constant.HEARTBEAT_DEFAULT_INTERVAL = constant.HEARTBEAT_MIN_INTERVAL  # of what is imported from now on
+    # set for everything that is imported from now on
+    constant.HEARTBEAT_DEFAULT_INTERVAL = constant.HEARTBEAT_MIN_INTERVAL
     node = importlib.import_module("flwr.supernode.start_client_internal")
     node.time = types.SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 10))
 
@@ -93,8 +95,8 @@ def listen(address, modules):
     found = {each.name: each for each in entry_points(group="console_scripts") if each.name in COMMANDS}
     for name in (*BEFOREHAND, *(each.module for each in found.values()), *modules):
         importlib.import_module(name)
-    gc.freeze()  # no fork looks through what is imported, which would copy it
-    commands, ended = {}, {}  # connections of commands and statuses, by the process of the fork
+    gc.freeze()  # Otherwise a fork's garbage collection would touch and copy all imported objects.
+    commands, ended = {}, {}  # connections for commands and for exit statuses, by process
 
     def tell():
         """Reap what has ended and tell its status."""
@@ -113,7 +115,8 @@ def listen(address, modules):
     woken, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # `tell` is not called in the midst of itself
+    # Signals are ignored here, so that `tell` is not called within itself.
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
@@ -178,12 +181,12 @@ def _end(command):
 
 
 def _end_with(there):
-    there.recv(1)  # nothing ever comes but the end
+    there.recv(1)  # Nothing arrives here except the end.
     os.killpg(0, signal.SIGKILL)
 
 
 def _send(there, number):
-    with contextlib.suppress(OSError):  # the command is gone already
+    with contextlib.suppress(OSError):  # The command has already ended.
         there.sendall(struct.pack("q", number))
 
 

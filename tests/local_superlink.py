@@ -41,7 +41,7 @@ def end_all(home):
                     found.append(int(place.name))
                     os.kill(found[-1], how)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue  # it has ended, or is not ours
+                continue  # The process has ended, or belongs to another user.
         if not found:
             return
         time.sleep(0.25)

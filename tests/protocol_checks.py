@@ -46,7 +46,7 @@ def repeatable(name: str, seed: int, folder: Path) -> None:
 
 def storage_does_not_matter(name: str, seed: int, folder: Path) -> None:
     d = 12
-    for n, block in ((90, 2**20), (4500, 2**20), (4500, 2**14)):  # framed anew, one kept, and more than one block
+    for n, block in ((90, 2**20), (4500, 2**20), (4500, 2**14)):  # framed again, kept, and in more than one block
         X = rows(n, SPECTRUM[:d], seed=seed) + 1.0
         X[np.abs(X) < 1.0] = 0.0
         shards, mapped = deal(X, (n - n // 3, n // 3)), []

@@ -63,7 +63,7 @@ def named() -> list[Table]:
 OTHERS = [words for words in RUNS if words != "scaled"]
 FRAMES = [(name, words) for i, name in enumerate(registry.ALGORITHMS) for words in ("scaled", OTHERS[i % len(OTHERS)])]
 FRAMES += [("krylov", words) for words in OTHERS] + [("faps", "by the largest")]
-FRAMES += [(name, "plain") for name in ("dr_svd", "uda")]  # which hosts are asked
+FRAMES += [(name, "plain") for name in ("dr_svd", "uda")]  # stages that virtual nodes answer
 MASKS = {"reconstruction_error": True, "mask": MaskedSums(threshold=0.6)}
 QUESTIONS = {
     **{f"{name}, {words}": asked(name, **RUNS[words]) for name, words in FRAMES},

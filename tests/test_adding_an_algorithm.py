@@ -16,7 +16,7 @@ import flower_pca
 from flower_pca import ConfigError, clients, registry, simulate, strategies
 from flower_pca.cli import main
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.clientapp import ClientApp
 
@@ -33,7 +33,7 @@ def guide_module(tmp_path, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "guide_example", module)
     spec.loader.exec_module(module)
-    for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):  # as they were, once the test is over
+    for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):  # Restore them after the test.
         monkeypatch.setitem(table, "momentum", None)
         del table["momentum"]
     for package, name in ((flower_pca, "Momentum"), (strategies, "Momentum"), (clients, "MomentumClient")):

@@ -159,7 +159,7 @@ def test_new_rows_are_filled_with_the_means_of_the_run(tmp_path):
     rows = X - result.mean_ - (A - result.covariate_mean_) @ result.slopes_
     for one in (result, again):
         np.testing.assert_allclose(one.transform(new), rows @ result.components_.T, atol=1e-10)
-    # a row alone, with a column in which nothing is known
+    # A single row, with a column without known values.
     np.testing.assert_allclose(result.transform(new[:1]), rows[:1] @ result.components_.T, atol=1e-10)
     with pytest.raises(DataError, match="The covariate age of the rows given has missing values"):
         result.transform(new.assign(age=np.nan))

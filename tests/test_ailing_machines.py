@@ -17,7 +17,7 @@ from flower_pca.clients.storage import folders
 
 SHARDS = unequal(3)
 PLAIN = {"answers": "rows", "noise_seed": 0}
-BAD = 1  # the partition-id of the node that ails
+BAD = 1  # the partition-id of the faulty node
 DAY = 86_400.0
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -53,7 +53,7 @@ WORDS = "This node cannot answer because of an error (OSError: No space left on 
     ("name", "rules", "full"),
     [
         ("faps(max_rounds=9)", {}, "memory"),
-        ("ssi", {"max_columns": 1000}, "memory"),  # where its ledger lies
+        ("ssi", {"max_columns": 1000}, "memory"),  # the folder of its ledger
         ("consensus_rpca(max_rounds=3)", {}, "output"),
         ("exact_per_pca(max_rounds=3)", {}, "output"),
     ],

@@ -58,7 +58,7 @@ def test_the_level_comes_with_every_solver_and_from_sums(solver, mask):
     tracker = STMiss(detect=True, solver=solver, first_products=12, products=2)
     result = track(tracker, clients, n_components=2, mask=mask)
     assert result.changes_.tolist() == [41]
-    assert sorted(result.levels_) == list(range(10, 42))  # but for 10 steps to settle, in hindsight
+    assert sorted(result.levels_) == list(range(10, 42))  # all steps except the first 10, judged afterwards
     assert result.statistics_[41] > 10 * result.levels_[41]
     assert all(result.statistics_[j] <= result.levels_[j] for j in range(10, 41))
     assert "32 steps judged for a change, from 10 on" in result.status.words
@@ -176,7 +176,7 @@ def test_a_change_while_all_clients_are_away_is_told_once_they_are_back(monitor,
 def test_clients_that_are_away_for_a_while_are_no_change(seed):
     rows = steady(90, seed=seed)
     rows[30:60] = [batch[:0] for batch in rows[30:60]]
-    rows[70:73] = [batch[:1] for batch in rows[70:73]]  # fewer than components
+    rows[70:73] = [batch[:1] for batch in rows[70:73]]  # fewer rows than components
     assert not track(STMiss(detect=True, monitor=True), [rows], n_components=2).changes_.size
 
 

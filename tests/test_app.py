@@ -35,7 +35,7 @@ from flower_pca.base.options import in_words, option
 from flower_pca.blocks import source
 from flower_pca.data import reading, sources
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Context, RecordDict
 
@@ -219,7 +219,7 @@ def test_what_a_file_holds_stays_at_its_node(case, app_run, tmp_path):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
     result, lines = app_run([*nodes, {"data": spec.format(str(path))}])
     assert is_pca_of(result, shards)
-    (reason,) = {why for record in result.history for why in record.failures.values()}  # it was asked twice
+    (reason,) = {why for record in result.history for why in record.failures.values()}  # The node was asked twice.
     assert reason == ("This node cannot read its rows or its rules, and its own log says why. Ask the node's operator.")
     (own,) = {line for line in lines if "The rows or the rules of this node cannot be used: " in line}
     assert "Geheim" in own or case == "no such source"
@@ -382,7 +382,8 @@ def test_a_relative_output_leaves_earlier_results_alone(app_run, tmp_path, monke
     (tmp_path / "deep/here/result.npz").unlink()
     assert app_run(simulated(2), output="deep/here")[1][-1] == f"{SAVED}{tmp_path / 'deep/here/result.npz'}"
     app_run(simulated(2), seed=7)
-    assert app_run(simulated(2), seed=8)[1][-1] == f"{SAVED}{tmp_path / 'out/result.npz'}"  # absolute: chosen
+    # an absolute path is used as it is
+    assert app_run(simulated(2), seed=8)[1][-1] == f"{SAVED}{tmp_path / 'out/result.npz'}"
 
 
 def test_two_runs_at_once_keep_both_results(app_run, tmp_path, monkeypatch):
@@ -508,11 +509,11 @@ def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_ce
     assert all(np.abs(file["L"] + file["S"]).max() > 0.0 for file in written)
     krylov, _ = app_run(nodes, center="")
     assert krylov.centered
-    assert len(list((tmp_path / "own").glob("*.npz"))) == 3  # a plain PCA leaves nothing of its own
+    assert len(list((tmp_path / "own").glob("*.npz"))) == 3  # A plain PCA has no local result.
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta is")  # these rows are not personal
+@pytest.mark.filterwarnings("ignore:theta is")  # These rows have no own components.
 @pytest.mark.parametrize("name", {entry.result: name for name, entry in registry.TABLE.items()}.values())
 def test_an_algorithm_of_each_kind_of_result_runs_by_its_name(app_run, name):
     few = "(max_rounds=2)" if name in ("per_pca", "exact_per_pca", "triple_pca", "consensus_rpca") else ""
@@ -531,7 +532,7 @@ def test_all_settings_of_a_strategy_can_be_set():
     known = {setting.key for setting in (*run_config.KEYS, *run_config.OPTIONS)}
     here = set(inspect.signature(strategies.PCAStrategy).parameters)
     apart = {"algorithm", "action", "hosted", "fraction", "fraction_train", "min_available_nodes", "min_train_nodes"}
-    apart |= {"min_evaluate_nodes", "channel"}  # of these an app has no use, or no text
+    apart |= {"min_evaluate_nodes", "channel"}  # An app has no use for these, or cannot write them as text.
     assert {name.replace("_", "-") for name in here - apart} <= known
 
 

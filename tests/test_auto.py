@@ -30,7 +30,7 @@ FEW, MORE, MANY = (
     ("d", "k", "tol", "taken"),
     [
         (8, 1, 1e-8, "covariance"),
-        (8, 6, 1e-8, "krylov"),  # the opening tells all columns
+        (8, 6, 1e-8, "krylov"),  # the opening already has all columns
         (14, 5, 1e-8, "krylov"),  # one message of krylov
         (20, 2, 1e-8, "covariance"),
         (95, 1, 1e-8, "covariance"),
@@ -43,7 +43,7 @@ FEW, MORE, MANY = (
         (40, 2, 1e-3, "covariance"),
         (60, 2, 1e-3, "krylov"),
         (60, 2, 0.0, "covariance"),
-        (40, 2, 1.0, "krylov"),  # a single round is all that is expected
+        (40, 2, 1.0, "krylov"),  # one round is expected
     ],
 )
 def test_the_choice_follows_from_columns_components_and_tolerance(d, k, tol, taken):

@@ -53,12 +53,14 @@ def run_page(page, monkeypatch, capsys):
                 monkeypatch.setattr("sys.argv", words)
                 exec(compile((ROOT / words[0]).read_text(), words[0], "exec"), {"__name__": "__main__"})
             elif program == "flower-pca" and words[0] == "leave":
-                assert page == "docs/remove-a-site.md"  # which needs the keys of nodes: tests/attacks/test_leaving.py
+                # `leave` needs the keys of nodes: see tests/attacks/test_leaving.py
+                assert page == "docs/remove-a-site.md"
             elif program == "flower-pca":
                 Path("kept").mkdir(exist_ok=True)
                 words = [word.replace("/var/lib/pca", "kept") for word in words]  # this machine may be a node as well
                 capsys.readouterr()
-                assert cli.main(words) in ((0, 1) if words[0] == "check" else (0,)), words  # 1: it has found something
+                # exit code 1: check has found something
+                assert cli.main(words) in ((0, 1) if words[0] == "check" else (0,)), words
                 said.append(capsys.readouterr())
             else:
                 assert program in OTHERS, program

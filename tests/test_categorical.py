@@ -324,7 +324,7 @@ def test_levels_that_only_capitals_and_spaces_tell_apart_are_pointed_out():
     with pytest.warns(UserWarning, match=r"Levels of sex, F, f, differ in capitals, spaces or hyphens only\."):
         result = simulate("krylov", tables, n_components=2, categorical="ward,sex")
     assert {"sex=F", "sex=f"} < set(result.feature_names_in_)
-    simulate("krylov", TABLES, n_components=2, categorical="ward,sex")  # a warning is an error
+    simulate("krylov", TABLES, n_components=2, categorical="ward,sex")  # Warnings are errors in tests.
     listed = {"sex": ["F", "f", "m"]}  # as said
     simulate("krylov", tables, n_components=2, categorical=listed, columns=["age", "weight", "sex"])
 
@@ -340,7 +340,7 @@ def test_spaces_and_hyphens_in_words_tell_no_levels_apart(found, pair):
 
 @pytest.mark.parametrize("found", [["-1", "1"], ["Rh", "Rh-", "Rh+"], ["1-2", "12", "1 2"], ["-", "_"]])
 def test_a_minus_and_what_parts_numbers_tell_levels_apart(found):
-    made = levels.Coding((("code", None),)).union([{"code": found}]).new_columns  # a warning is an error
+    made = levels.Coding((("code", None),)).union([{"code": found}]).new_columns  # Warnings are errors in tests.
     assert len(made) == len(found)
 
 

@@ -44,7 +44,7 @@ def coded_and_pooled(tables):
 @pytest.mark.parametrize("mask", [False, True])
 def test_nodes_agree_on_the_levels_of_all(mask, answers):
     rules = {"categorical": "ward,sex", "answers": answers, "allow": ["covariance"]}
-    grid = grid_of(SHARDS, **rules)  # with masked_only, a level of one site alone would be refused
+    grid = grid_of(SHARDS, **rules)  # With masked_only, a level of a single site would be refused.
     result = fitted_with_levels(grid, mask=mask)
     is_pooled_coded(result, coded(ROWS, EVERY), 1e-10 if mask else 1e-12)
     assert result.feature_names_in_.tolist() == [*NUMBERS, *WARDS, "sex=f", "sex=m"]
@@ -75,7 +75,7 @@ def test_words_alone_over_nodes():
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_level_of_few_rows_is_not_told_and_counts_as_other(mask):
     tables = rare("north", "burns", [0, 3, 5])
-    tables["north"].loc[[7, 9], "ward"] = "eye"  # which another site tells
+    tables["north"].loc[[7, 9], "ward"] = "eye"  # a level that another site reports
     grid, said = grid_of(list(tables.values()), categorical="ward,sex", min_rows=5), []
 
     def listen(message, reply):
@@ -106,7 +106,7 @@ def test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_togethe
     columns = [*NUMBERS, "ward", "sex"]
     found = {"ward": ["medicine", "other"], "sex": ["f", "m"]}
     result = fitted_with_levels(grid_of(list(tables.values()), **rules), columns=columns, categorical=found)
-    assert result.history[0].stage == "opening"  # nobody had to be asked
+    assert result.history[0].stage == "opening"  # No node had to be asked.
     north = tables["north"]["ward"]
     tables["north"]["ward"] = north.where(north != "burns", north.value_counts().index[0])
     for rows in tables.values():
@@ -206,7 +206,7 @@ def test_nodes_that_host_clients():
 def test_released_versions_keep_their_levels(tmp_path):
     rules = {"categorical": "ward,sex", "min_rows": 5, "min_change": 5, "memory_dir": tmp_path}
     first = fitted_with_levels(grid_of(SHARDS, **rules))
-    fewer = [SHARDS[0].iloc[1:], *SHARDS[1:]]  # one row is gone: fewer than min_change
+    fewer = [SHARDS[0].iloc[1:], *SHARDS[1:]]  # One row has gone, which is fewer than min_change.
     again = fitted_with_levels(grid_of(fewer, **rules))
     assert sine(first.components_, again.components_) == pytest.approx(0.0, abs=1e-12)
     assert again.n_samples_ == first.n_samples_

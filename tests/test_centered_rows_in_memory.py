@@ -11,7 +11,8 @@ from flower_pca.rows import local
 from flower_pca.simulation import backend
 
 RNG = np.random.default_rng(0)
-FAR = [10.0 + RNG.standard_normal((30, 80)) * 0.9 ** np.arange(80) for _ in range(3)]  # whose mean is taken off rows
+# clients from whose rows the mean is subtracted
+FAR = [10.0 + RNG.standard_normal((30, 80)) * 0.9 ** np.arange(80) for _ in range(3)]
 GAPS = [np.where(np.random.default_rng(i).random(X.shape) < 0.1, np.nan, X) for i, X in enumerate(FAR)]
 
 

@@ -58,6 +58,6 @@ def test_a_run_whose_mean_outweighs_the_first_component_says_so(name, scale):
 def test_who_is_asked_to_centre_by_themselves_does():
     centered = {name: simulate(make(name, **FEW.get(name, {})), SHIFTED, n_components=1).centered for name in FEW}
     assert centered == dict.fromkeys(FEW, True)
-    assert not simulate("consensus_rpca", SHIFTED, n_components=1).centered  # an outlier moves a mean
+    assert not simulate("consensus_rpca", SHIFTED, n_components=1).centered  # An outlier moves the mean.
     assert simulate("consensus_rpca", SHIFTED, n_components=1, scale="std").centered
     assert not simulate("consensus_rpca", SHIFTED, n_components=1, scale="std", center=False).centered

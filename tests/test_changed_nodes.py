@@ -24,7 +24,7 @@ from flower_pca.strategies import base
 
 pytestmark = [pytest.mark.usefixtures("lines"), pytest.mark.slow]
 
-SIZES = (60, 67, 81, 75, 93)  # of the nodes; the last one comes in place of the second
+SIZES = (60, 67, 81, 75, 93)  # rows of the nodes; the last one replaces the second
 VICTIM = 1
 THERE = {"gone": (0, 2, 3), "swapped": (0, 2, 3, 4), "refused": (0, 2, 3)}
 D = 24
@@ -73,7 +73,7 @@ KINDS = {
     "consensus_rpca": (with_far_entries, {"gamma": 0.7}),
     **dict.fromkeys(("per_pca", "exact_per_pca", "triple_pca"), (apart, {"local_components": 2})),
 }
-ROUNDS = 8  # of a run that is cut short
+ROUNDS = 8  # rounds of a run that is cut short
 
 
 def stage_of_changed(name, cut):
@@ -112,7 +112,7 @@ def disturbed(name, kind, at, *, cut, mask=False):
     def change(message):
         if int(message.metadata.group_id) < at or victim not in grid.nodes:
             return
-        if kind == "refused":  # its operator has allowed other algorithms since
+        if kind == "refused":  # Its operator has since allowed other algorithms.
             grid._answer = lambda m: others(m, grid.nodes[victim]) if m.metadata.dst_node_id == victim else answer(m)
             return
         grid.kill(victim)

@@ -339,7 +339,7 @@ def test_noise_and_masks_are_asked_for_and_what_was_spent_is_shown(data, tmp_pat
     dp = "dp(epsilon=1000.0, delta=1e-6, clip=20.0)"
     code, said, err = flower_pca(capsys, *words, "--dp", dp, "--out", tmp_path / "out")
     assert (code, len(err.splitlines())) == (0, 1)
-    assert "noise alone can give a component a variance of" in err  # said before any of the budget is spent
+    assert "noise alone can give a component a variance of" in err  # This is said before any of the budget is spent.
     spent = PCAResult.load(tmp_path / "out/result.npz").privacy
     assert (spent.epsilon, spent.shared) == (pytest.approx(1000.0, rel=1e-9), True)
     assert f"privacy: epsilon 1000, delta 1e-06; noise of deviation {spent.noise:.4g} on each sum, shared" in said
@@ -470,8 +470,9 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
         err
         == f"flower-pca: Interrupted. The state of the run is in {checkpoint}; the same command continues from it.\n"
     )
-    assert {file.name for file in tmp_path.iterdir()} <= {"run.ckpt", "out"}  # nothing half-written
-    assert flower_pca(capsys, *data, "--checkpoint", checkpoint)[0] == 1  # all its rounds, but not to 1e-14
+    assert {file.name for file in tmp_path.iterdir()} <= {"run.ckpt", "out"}  # There is no half-written file.
+    # It takes all rounds, but does not reach 1e-14.
+    assert flower_pca(capsys, *data, "--checkpoint", checkpoint)[0] == 1
     assert not checkpoint.exists()
     resumed = PCAResult.load(out / "result.npz")
     assert flower_pca(capsys, *data)[0] == 1

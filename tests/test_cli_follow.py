@@ -21,7 +21,7 @@ def write_file(folder, name, seed, text=None):
     np.savetxt(folder / name, rows, delimiter=",", header=NAMES, comments="")
     if text is not None:
         (folder / name).write_text(text)
-    os.utime(folder / name, (1e9, 1e9))  # at rest for long
+    os.utime(folder / name, (1e9, 1e9))  # unchanged for a long time
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_events_and_alarms_say_what_the_result_says(track_command, tmp_path, cap
 @pytest.mark.slow
 def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command, tmp_path, capsys):
     every = turning_rows(steps=8)
-    parts = {"north": every[::2], "west": every[1::2][:80]}  # which ends two steps before
+    parts = {"north": every[::2], "west": every[1::2][:80]}  # This stream ends two steps earlier.
     (tmp_path / "sites").mkdir()
     for site, part in parts.items():
         file, names = tmp_path / "sites" / f"{site}.csv", ",".join("abcdefghijkl")
@@ -170,7 +170,7 @@ def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
     there = (tmp_path / "c.npz").exists()
     assert ("the same command with --resume continues from it." in err) == there == (at > 1 or after)
     with (tmp_path / "e.jsonl").open("ab") as file:
-        file.write(b'{"time": "2026-01-01T00:00:00+00:00", "step": 3, "half')  # what a power failure may leave
+        file.write(b'{"time": "2026-01-01T00:00:00+00:00", "step": 3, "half')  # A power failure may leave half a line.
     code, _, err = flower_pca(capsys, *track_command, "--resume")
     assert code == 0
     assert ("There is no checkpoint" in err) == (not there)

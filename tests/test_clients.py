@@ -77,7 +77,7 @@ def test_a_refusal_is_named_at_the_server_and_the_others_go_on(how, lines):
     assert re.search(words, reason)
     assert any(f"node {node} (partition-id {BAD}) was left out: {reason}" in line for line in lines)
     assert is_pca_of(result, OTHERS)
-    assert grid.counts[int(node)] == 1  # it is not asked again
+    assert grid.counts[int(node)] == 1  # The node is not asked again.
 
 
 def test_policies_of_client_app():
@@ -381,7 +381,7 @@ def test_memory_in_a_file_outlives_the_context(tmp_path):
         place = context(**{"partition-id": 4})
         client = PCAClient(SHARDS[0], context=place, memory_dir=tmp_path / "new")
         assert np.array_equal(client.fit(*request)[0][0], answer)
-        assert not place.state.array_records  # but for a mark of the rows that the run began with
+        assert not place.state.array_records  # Only a mark of the rows is left with which the run began.
     kept = sorted(path.name for path in (tmp_path / "new").glob("*.npz"))
     (run,) = [name for name in kept if name.startswith("flower_pca-4-run-")]
     # Three of a node, none left over.

@@ -87,7 +87,7 @@ def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
     assert "gene" not in said
     assert "weight" not in said
     digests = {metrics.get("columns.digest") for _, metrics in seen}
-    assert len(digests - {None}) == 2  # one for each run
+    assert len(digests - {None}) == 2  # one digest for each run
 
 
 @pytest.mark.slow
@@ -246,7 +246,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
+@pytest.mark.filterwarnings("ignore")  # Ray and Flower warn about their own files and processes.
 @pytest.mark.xdist_group("ray")
 def test_ray_gives_the_same_bits_and_the_loadings(cluster):
     given = {"n_components": K, "partitioned_by": "columns", "mask": True}

@@ -27,7 +27,7 @@ from flower_pca.data import partition, sources
 from flower_pca.masking.identity import Identity
 
 BIN = Path(sys.executable).parent
-# checked one by one below
+# Options that are checked one by one below
 SYSTEM = {"cat", "cd", "docker", "git", "kill", "openssl", "pip", "ssh-keygen", "systemctl", "tar", "export", "."}
 FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode", "build", "list", "stop")}
 PYTHON = {"python", "python3.11", ".venv/bin/python"}

@@ -169,7 +169,7 @@ def test_what_would_take_thousands_of_rounds_is_known_beforehand():
     assert slow(nearly_tied(0.999), **{**asked, "n_components": 2}) == {}
     others = [name for name, kind in registry.ALGORITHMS.items() if not (kind.measured and kind.orthonormal)]
     assert slow(nearly_tied(0.999), **{**asked, "algorithms": others}) == {}
-    assert slow(nearly_tied(0.999), **{**asked, "algorithms": ["ssi"]}) == {}  # with a column more
+    assert slow(nearly_tied(0.999), **{**asked, "algorithms": ["ssi"]}) == {}  # The same with one more column.
     assert slow(nearly_tied(1.0), **{**asked, "algorithms": [SSI]})[SSI] > 10**6
 
 

@@ -30,7 +30,7 @@ WHOLE = {"n", "rows", "single", "clients", "probed"}
 DP = "dp(epsilon=5.0, delta=1e-6, clip=10.0)"
 PEOPLE = len(PARTS[0])
 
-CASES = {  # what a run asks, of which rows, of so many columns
+CASES = {  # a message, the rows, and the number of columns that it counts
     "opening, rounds, closing": ("faps(max_rounds=3)", {"reconstruction_error": True}, ROWS, D),
     "all of C, errors": ("covariance", {"standard_errors": True}, ROWS, D),
     "one round": ("wda", {"scale": "max_abs"}, ROWS, D),

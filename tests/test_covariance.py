@@ -35,7 +35,7 @@ def test_covariance_takes_two_messages_and_knows_the_next_eigenvalue():
     assert found.sine_estimate_ is not None
     assert found.sine_estimate_ < 1e-9
     private = simulate("covariance", SHARDS, n_components=3, dp="dp(epsilon=1.0, delta=1e-6, clip=50.0)")
-    assert private.sine_estimate_ is None  # residuals do not measure the noise
+    assert private.sine_estimate_ is None  # Residuals do not measure the noise.
 
 
 @pytest.mark.usefixtures("lines")

@@ -20,7 +20,7 @@ from flower_pca.commands.trust import config
 from flower_pca.data import sources
 from flower_pca.rows.frame import Frame
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flower_pca import app, strategies
 
@@ -166,7 +166,7 @@ def test_without_its_rule_about_missing_values_a_node_answers_of_variants_withou
     assert result.n_samples_ == 240
 
 
-PER_ROW = ("dcf_pca", "consensus_rpca", "triple_pca")  # algorithms of which a node remembers something of each row
+PER_ROW = ("dcf_pca", "consensus_rpca", "triple_pca")  # algorithms for which a node remembers something about each row
 
 
 @pytest.mark.slow

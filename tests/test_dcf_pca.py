@@ -88,7 +88,7 @@ def test_figure_1_ends_on_its_floor() -> None:
     L, S = pose(500, 25, 0.05, seed=0)
     result = simulate("dcf_pca(tol=0.0)", np.array_split(L + S, 10), n_components=25, seed=0)
     assert err(result, L, S) <= 1e-5
-    assert 0.01 <= rel(result, L) <= 0.03  # a fixed lambda leaves that much
+    assert 0.01 <= rel(result, L) <= 0.03  # A fixed lambda leaves this error.
 
 
 def test_figure_2_has_its_edge() -> None:
@@ -128,7 +128,7 @@ def test_only_the_scaled_step_bears_other_units(step: str) -> None:
     if step == "scaled":
         assert rel(result, 1e-4 * L) <= 0.1
     else:
-        assert not result.status.ok  # that nothing moves is not taken for convergence
+        assert not result.status.ok  # Standing still does not count as convergence.
         assert rel(result, 1e-4 * L) >= 0.5
 
 

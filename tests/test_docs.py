@@ -20,7 +20,7 @@ from pages import PAGES, ROOT, text
 
 import flower_pca
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flower_pca import clients, strategies
 
@@ -93,7 +93,7 @@ def test_the_reference_has_every_public_name(site):
     anchors = set(re.findall(r'id="(flower_pca\.[\w.]+)"', page))
     names = {f"flower_pca.{name}" for name in flower_pca.__all__ if name != "__version__"}
     for package in (strategies, clients):
-        for name in package.__all__:  # those that are made of the registry have a line in its table
+        for name in package.__all__:  # Classes that are made from the registry have a line in its table.
             listed = f"<code>{package.__name__.rpartition('.')[2]}.{name}</code>" in page
             names |= set() if listed else {f"{package.__name__}.{name}"}
     assert {name for name in names if name not in anchors} == set()

@@ -14,6 +14,6 @@ def test_a_block_short_of_rank_singles_out_no_row():
     for block, rank in ((np.zeros((d, d)), 0), (np.eye(d)[:, :1] @ np.ones((1, d)), 1), (narrow, 1)):
         B = DRSVD.client({"step": np.array(2), "block": block, "part": np.eye(d)}, X, {})[0]["B"]
         assert np.linalg.matrix_rank(B, tol=1e-9) == rank
-        told = X.matmat(block)  # what a message before has told: B lies in its span
+        told = X.matmat(block)  # The span of an earlier answer contains B.
         left = B - told @ np.linalg.lstsq(told, B, rcond=1e-10)[0]
         assert np.abs(left).max() <= 1e-8 * max(np.abs(B).max(), 1.0)

@@ -78,7 +78,7 @@ def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of
     assert found.rows_.tolist() == [24] * 4
     assert [record.step for record in seen] == [0, 1, 2, 3]
     assert np.abs(found.components_ - whole.components_).max() < 1e-8
-    for mine, other in zip(streams, kept, strict=True):  # the last batch is completed once more, too, if asked for
+    for mine, other in zip(streams, kept, strict=True):  # The last batch is completed once more as well, if requested.
         assert sorted(mine.completed) == [0, 1, 2, 3]
         np.testing.assert_allclose(mine.completed[3].rows, other.completed[3].rows, atol=1e-8)
 
@@ -86,7 +86,7 @@ def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of
 def test_a_step_without_rows_is_recorded_where_a_stream_has_told_of_it_or_steps_are_asked_for():
     batch = endless_batches(3)[0]
     found = track("st_miss", [[batch(0), None, batch(1), None, None]], n_components=R)
-    assert found.rows_.tolist() == [12, 0, 12, 0, 0]  # a list tells how many steps there are
+    assert found.rows_.tolist() == [12, 0, 12, 0, 0]  # A list says how many steps there are.
     both = track("st_miss", [batch, [batch(0), None, batch(1), None, None, None]], n_components=R)
     assert both.rows_.tolist() == [24, 12, 24, 0, 0, 0]
     assert track("st_miss", [batch], n_components=R, steps=5).rows_.tolist() == [12, 12, 12, 0, 0]

@@ -34,7 +34,7 @@ def test_components_are_explained_as_by_simulate():
     assert list(pca.feature_names_in_) == [*FEATURES, "age", "sex"]
     assert pca.n_features_in_ == 8
     assert pca.components_.shape == (2, 6)
-    # new rows need no columns that explain
+    # New rows do not need the columns of `explain`.
     np.testing.assert_array_equal(pca.transform(X[FEATURES]), pca.transform(X))
     assert list(pca.get_feature_names_out()) == ["federatedpca0", "federatedpca1"]
 

@@ -250,7 +250,7 @@ def test_ties_across_the_last_component(name: str, oversample: int, seed: int) -
     alone = name == "faps" and oversample == 0
     brief: dict[str, Any] = {"max_rounds": 300} if alone else {}
     result = simulate(make(name, oversample=oversample, **brief), problem.shards, n_components=2, seed=seed, tol=1e-8)
-    if not alone:  # which looks for the next direction along its steps: a tied one is on none
+    if not alone:  # It looks for the next direction along its steps, where a tied one never lies.
         assert result.sine_estimate_ is None
     # Residuals vanish on each of these subspaces. Steps need not: without a column to spare the second one goes on
     # turning, and after hundreds of rounds it is rounding that turns it. Such a run is not called converged.
@@ -306,7 +306,7 @@ def test_the_estimated_sine_is_an_upper_bound(name: str, seed: int) -> None:
 def test_local_power_without_decay_says_that_it_stands_on_its_floor(seed: int) -> None:
     problem = three_clients(seed)
     result = simulate("local_power(decay=False)", problem.shards, n_components=3, seed=seed, tol=1e-8, max_rounds=300)
-    assert result.residuals_.max() > 1e-5  # clients differ: many local steps cannot be exact
+    assert result.residuals_.max() > 1e-5  # Clients differ, so many local steps cannot be exact.
     assert not result.status.ok, result.status
 
 

@@ -12,7 +12,7 @@ from pages import ROOT
 
 from flower_pca import PCAResult
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Context, RecordDict
     from flwr.cli.config_utils import load_and_validate
@@ -37,7 +37,7 @@ def test_deployment_computes_from_the_files_of_its_nodes(app_of_example, tmp_pat
     app, config = app_of_example("deployment", "deployed.app")
     config["output"] = str(tmp_path / "components.npz")
     X = np.random.default_rng(0).standard_normal((90, 7)) @ np.diag(0.5 ** np.arange(7)) @ np.triu(np.ones((7, 7)))
-    shards = np.split(X, [30, 80])  # the last has too few rows to take part
+    shards = np.split(X, [30, 80])  # The last site has too few rows to take part.
     with in_a_run() as lines:
         grid = FakeGrid(app.client_app, 3)
         for i, (context, shard) in enumerate(zip(grid.nodes.values(), shards, strict=True)):

@@ -38,7 +38,7 @@ def test_a_star_import_needs_no_extra():
     names = printed_without(MODULES, "from flower_pca import *\nprint(*[n for n in dir() if n[0].isupper()])").split()
     assert {"PCAResult", "Krylov", "PCAConfig"} <= set(names)
     assert not {"FederatedPCA", "to_sklearn"} & set(names)
-    assert {"FederatedPCA", "to_sklearn"} <= set(flower_pca.__all__)  # where scikit-learn is there
+    assert {"FederatedPCA", "to_sklearn"} <= set(flower_pca.__all__)  # if scikit-learn is installed
 
 
 USES = {

@@ -25,7 +25,7 @@ from flower_pca.strategies.exchange import exchange
 pytestmark = pytest.mark.usefixtures("lines")
 
 SHARDS, THREE = unequal(), unequal(3)
-BAD = 2  # the position of the node that has the fault
+BAD = 2  # the position of the faulty node
 OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
 SHORT = {
     "faps": {"max_rounds": 4, "inner_steps": 2},
@@ -39,7 +39,7 @@ SHORT = {
     "triple_pca": {"max_rounds": 4},
 }
 EXACT = {"krylov": {}, "ssi": {}, "local_power": {"local_steps": 2, "halve_every": 1}, "faps": {"inner_steps": 3}}
-FEWER = {"faps": (2,)}  # its rounds are many: messages at which there is a fault
+FEWER = {"faps": (2,)}  # It has many rounds, so faults occur at these messages only.
 exact = pytest.mark.parametrize("name", slow_if(EXACT, "faps"))
 
 
@@ -176,7 +176,7 @@ BAD_REPLIES = {
 }
 
 
-WHERE = [("krylov", 0), ("krylov", BAD), ("ssi", BAD)]  # first, and in the middle of the order of the sum
+WHERE = [("krylov", 0), ("krylov", BAD), ("ssi", BAD)]  # the faulty node comes first, or in the middle of the sum
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_a_bad_reply_to_a_one_shot_algorithm(name, when, field, bad):
     result = strategy(name).fit(grid)
     assert failed(result, node)
     assert result.n_samples_ == sum(map(len, OTHERS))
-    if name != "dr_svd":  # which starts from another random block after its return to the opening
+    if name != "dr_svd":  # dr_svd starts from another random block after its return to the opening
         reference = simulate(name, OTHERS, n_components=2)
         assert np.allclose(result.components_, reference.components_, rtol=0, atol=1e-10)
 
@@ -454,7 +454,7 @@ def never_killed(name):
     dict.fromkeys(
         [
             *((name, *way) for name, way in paired(registry.ALGORITHMS, KILLINGS)),
-            *((name, "files", "some") for name in SHORT),  # what nodes keep of many rounds
+            *((name, "files", "some") for name in SHORT),  # nodes that keep their memory in files
         ]
     ),
 )
@@ -595,7 +595,8 @@ def test_fuzzed_replies_give_no_wrong_answer_and_no_crash(seed):
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (3, "no answer within 0.5 s: the process of its ClientApp may have died"),  # the message expired at the link
+        # The message expired at the SuperLink.
+        (3, "no answer within 0.5 s: the process of its ClientApp may have died"),
         (4, "no answer within 0.5 s: the process of its ClientApp may have died"),
         (5, "error 5: the reason"),
         (8, "the process of its ClientApp has died, possibly because it lacked memory"),
@@ -745,7 +746,7 @@ def test_a_superlink_that_hangs_costs_a_message_one_timeout_however_many_nodes_a
 def test_a_message_that_the_superlink_took_late_is_answered(monkeypatch):
     """A call that has not returned in time goes on: what it brings counts as long as its node has time left."""
     monkeypatch.setattr(exchanging, "_LEAST", 0.0)
-    seconds = itertools.count(0.0, 2.0)  # the first node is due before the second is asked
+    seconds = itertools.count(0.0, 2.0)  # The deadline of the first node passes before the second is asked.
     monkeypatch.setattr(exchanging, "time", types.SimpleNamespace(monotonic=lambda: next(seconds), sleep=time.sleep))
     grid = grid_of(SHARDS)
     came = dict(exchange(grid, sorted(grid.nodes), lambda node: message_to(node), timeout=60.0))

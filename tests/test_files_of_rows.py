@@ -55,7 +55,7 @@ def test_scores_have_the_id_the_file_and_the_site_of_their_rows(folder_of_patien
     assert (lines[25]["file"], lines[25]["site"]) == ("trier.csv", "trier")
     scores = [[float(line[f"component_{k}"]) for k in (1, 2)] for line in lines]
     np.testing.assert_allclose(scores, result.transform(pd.DataFrame(ROWS, columns=NAMES)), rtol=0, atol=1e-12)
-    frame = pd.read_csv(folder_of_patients / "s.csv", index_col="id")  # as R reads it too
+    frame = pd.read_csv(folder_of_patients / "s.csv", index_col="id")  # read like R reads it
     assert frame.loc["J0", "site"] == "jena"
     assert (
         flower_pca(
@@ -88,7 +88,7 @@ def test_loadings_are_a_table_for_a_spreadsheet(folder_of_patients, capsys):
     lines = read(folder_of_patients / "out/loadings.csv")
     assert [line["column"] for line in lines] == NAMES
     np.testing.assert_array_equal([float(line["component_2"]) for line in lines], result.components_[1])
-    assert only_for_its_owner(folder_of_patients / "out/report.html")  # which shows the scores of all rows
+    assert only_for_its_owner(folder_of_patients / "out/report.html")  # The report shows the scores of all rows.
     again = folder_of_patients / "again.html"
     words = (folder_of_patients / "out/result.npz", folder_of_patients / "sites", "-o", again)
     assert flower_pca(capsys, "report", *words)[0] == 0

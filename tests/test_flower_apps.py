@@ -118,7 +118,7 @@ def test_mods_that_log_see_pca_and_training_alike():
     assert {value for name, value, _ in board.written if name == "out/num-examples"} == set(map(len, ROWS))
     assert sum("fit_time" in name for name in named) == 2 * len(ROWS) * len(
         steps
-    )  # written once each, and seen outside
+    )  # Each line is written once, and is visible outside.
     plain = Krylov(n_components=2, action="pca").start(FakeGrid(logistic_app(), len(ROWS)))
     np.testing.assert_array_equal(pca.arrays["components"].numpy(), plain.arrays["components"].numpy())
     board.written.clear()

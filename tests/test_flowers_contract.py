@@ -144,7 +144,7 @@ def test_fit_calls_the_hooks_too_and_gives_the_same_bits(given, tmp_path):
     result = strategy.fit(grid_of(SHARDS))
     plain = Krylov(n_components=2, **given).fit(grid_of(SHARDS))
     assert [name for name, *_ in strategy.calls].count("aggregate_train") == len(result.history)
-    if not given.get("mask"):  # fixed point under masks depends on keys that are drawn anew
+    if not given.get("mask"):  # Fixed point under masks depends on keys, which are drawn again for each run.
         np.testing.assert_array_equal(result.components_, plain.components_)
     np.testing.assert_allclose(result.components_, plain.components_, rtol=0, atol=1e-7)
     assert not (tmp_path / "run.ckpt").exists()
@@ -239,7 +239,7 @@ def sampling(kind, size):
     return type("Sampling", (kind,), {"configure_train": configure_train})
 
 
-# of their strategies the rounds of the algorithm may go to some nodes only
+# The rounds of these algorithms may go to some nodes only.
 SAMPLING = ("ConsensusRPCA", "DCFPCA", "ExactPerPCA", "FAPS", "FedOAPM", "LocalPower", "PerPCA", "SSI", "TriplePCA")
 TRACKERS = ("RobustTracking", "STMiss")
 
@@ -827,7 +827,7 @@ def test_a_start_of_other_columns_is_named_and_not_the_rows_alone(mask):
         "The run starts from components of 5 columns, but the rows have 12. If 12 is right, start from a result of 12 "
         "columns, or leave the start out."
     )
-    assert set(grid.counts.values()) == {5 if mask else 1}  # masks are set up, and columns counted, before that
+    assert set(grid.counts.values()) == {5 if mask else 1}  # Before that, masks are set up and columns are counted.
 
 
 def test_a_start_that_one_node_does_not_fit_leaves_that_node_out():
@@ -876,7 +876,7 @@ def test_an_action_that_no_app_has_is_named_with_what_to_write():
             match=rf"^3 of 3 nodes have no function for this run, the first because its ClientApp {sentence}$",
         ):
             Krylov(n_components=2, action=action).fit(grid)
-        assert sorted(grid.counts.values()) == [1, 1, 2]  # one is asked for its actions, and nobody once more
+        assert sorted(grid.counts.values()) == [1, 1, 2]  # One node is asked for its actions, and no node twice.
     grid = FakeGrid(app_with("pca"), 3)
     grid.tamper = lambda message, reply: None if message.metadata.message_type.startswith("query") else reply
     with pytest.raises(ConfigError, match=r"has no function 'train\.a'\. Look at its clients\.register\.$"):
@@ -908,7 +908,8 @@ def test_a_strategy_with_hooks_refuses_a_second_run_while_one_is_under_way():
     strategy = Nested(n_components=2)
     expected = Krylov(n_components=2).fit(grid_of(SHARDS))
     assert strategy.fit(grid_of(SHARDS)).components_.tobytes() == expected.components_.tobytes()
-    assert strategy.fit(grid_of(SHARDS)).components_.tobytes() == expected.components_.tobytes()  # it is free again
+    # The strategy can be used again.
+    assert strategy.fit(grid_of(SHARDS)).components_.tobytes() == expected.components_.tobytes()
 
 
 def test_an_app_of_ones_own_keeps_to_the_rules_in_a_node_config_unless_it_gives_its_own():

@@ -75,7 +75,7 @@ def test_a_crash_is_seen(superlink):
     assert "Traceback" not in run.log
     *_, sentence, code = (line for line in run.log.splitlines() if "ERROR" in line)
     assert "A message needs 2 usable answers" in sentence
-    assert "Exit Code" in code  # which is Flower's own last word
+    assert "Exit Code" in code  # Flower prints this last.
 
 
 def test_pipeline_trains_on_the_components(superlink, monkeypatch, tmp_path):

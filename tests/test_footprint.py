@@ -80,7 +80,7 @@ def footprint(path, messages, folder, *, limit=0):
 @pytest.mark.usefixtures("lines")
 def test_a_client_of_the_subspace_family_has_less_than_so_many_megabytes_of_its_own(tmp_path, monkeypatch):
     """One process after another algorithm: what they leave behind counts too."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as the unit of a node has it
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as in the systemd unit of a node
     rows = falling(2000, 784, seed=0, ratio=1.01)
     np.save(tmp_path / "rows.npy", rows)
     family = ("krylov", "ssi", "faps", "local_power")

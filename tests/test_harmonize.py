@@ -66,7 +66,7 @@ def combat_of(tables, keep, stop=1e-13):
             location = (g.var(ddof=1) * m * g + scale * g.mean()) / (g.var(ddof=1) * m + scale)
             scale = (0.5 * ((rows - location) ** 2).sum(axis=0) + b) / (m / 2 + a - 1)
             pairs = zip((location, scale), before, strict=True)
-            change = max(float(np.max(np.abs(new - old) / old)) for new, old in pairs)  # as neuroCombat has it
+            change = max(float(np.max(np.abs(new - old) / old)) for new, old in pairs)  # the formula of neuroCombat
         found.append((rows - location) / np.sqrt(scale))
     return np.vstack(found) * sigma + grand + along
 
@@ -289,7 +289,7 @@ def test_a_run_over_flower_tells_of_constant_columns_in_the_same_words(tmp_path)
             result = strategy.fit(grid_of(tables, output_dir=tmp_path / str(mask), memory_dir=tmp_path / f"m{mask}"))
         told = [hint for hint in result.hints if "is constant at" in hint]
         assert [hint.startswith(sentence.partition("{")[0]) for hint in told] == ([] if mask else [True])
-        # under masks nobody but the node can know
+        # Under masks only the node itself can know this.
         assert sum(line.startswith("Of this node's rows: Column x03 is constant at this node") for line in lines) == 1
 
 
@@ -305,14 +305,15 @@ def test_a_constant_column_without_a_name_is_called_by_its_place():
 def test_constant_columns_and_small_sites_are_named_if_the_server_keeps_no_means(monkeypatch, keep):
     tables = only(scanners_of_sites(8, sizes=(40, 9, 60)), keep)
     tables[1]["x03"], tables[2]["x05"] = 2.0, 1.0
-    for table in tables:  # what age explains of x07 is all of it at one site
+    for table in tables:  # At one site, age explains all of x07.
         if keep:
             table["x07"] = 0.5 * table.age
     if keep:
         half = len(tables[0]) // 2
         signs = np.repeat([1.0, -1.0], half)
         ages = np.tile(tables[0].age.to_numpy()[:half], 2)
-        tables[0] = tables[0].assign(age=ages, x07=0.5 * ages + signs)  # without a slope of its own
+        # The column has no slope of its own at this site.
+        tables[0] = tables[0].assign(age=ages, x07=0.5 * ages + signs)
     asked = {"n_components": 2, "harmonize": "combat", "keep": keep}
     before = simulate("krylov", tables, **asked)
     for module in (opening, harmonized_opening):

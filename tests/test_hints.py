@@ -42,7 +42,8 @@ UNITS = 'Leave it out if it numbers the rows, or use scale="std" if its unit dif
 def test_a_column_that_numbers_the_rows_is_hinted_at():
     result = simulate("krylov", three_parts(with_column(IDS)), n_components=2)
     assert result.hints == (ALONE + NUMBERS,)
-    own = with_column(np.concatenate([np.arange(n) for n in (120, 80, 100)]) * 10.0)  # each client counts its own
+    # Each client numbers its own rows.
+    own = with_column(np.concatenate([np.arange(n) for n in (120, 80, 100)]) * 10.0)
     (hint,) = simulate("krylov", three_parts(own), n_components=2).hints
     assert NUMBERS in hint
 
@@ -119,7 +120,7 @@ COUNTED = {
 
 def named_sites(name, values):
     table = with_column(values)
-    table[:, [0, 2]] *= 100.0  # so that the column has little of the variance
+    table[:, [0, 2]] *= 100.0  # The column then has little of the variance.
     return [Table(part, ("age", name, "bmi", "glucose", "score")) for part in three_parts(table)]
 
 

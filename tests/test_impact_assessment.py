@@ -385,7 +385,7 @@ def test_during_a_masked_run_a_node_keeps_secrets_and_no_answer(tmp_path):
     for i in range(3):
         (path,) = (tmp_path / "memory").glob(f"flower_pca-{i}-run-*.npz")
         kept = arrays_in_file(path)
-        assert len(kept["after.mask.common"]) == 2  # one secret with each peer
+        assert len(kept["after.mask.common"]) == 2  # There is one secret for each peer.
         assert all(name == "header.json" or name.startswith("after.mask.") for name in kept)
         assert not [array for array in kept.values() if array.size == found.size and array.dtype.kind == "f"]
 

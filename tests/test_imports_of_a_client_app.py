@@ -41,7 +41,7 @@ SERVERS = (
 
 def loaded(algorithm, stages, rows, folder):
     """The modules that a node's process has loaded by the first message of each stage in a run of an algorithm."""
-    from flwr.common.serde import message_to_proto  # with Flower's own warnings behind us
+    from flwr.common.serde import message_to_proto  # Flower has given its warnings by now.
 
     shard, messages = np.load(rows), []
     with in_a_run():

@@ -81,7 +81,7 @@ def test_columns_that_come_back_find_their_scores_where_they_were_left(monkeypat
     for _ in range(2):
         memory = client({name: np.array(a) for name, a in fewer.items()}, data, memory)[1]
         assert memory["V"].shape == (20, 2)
-    monkeypatch.setattr(huber, "recover", None)  # nothing is found anew
+    monkeypatch.setattr(huber, "recover", None)  # No row is computed again.
     back = sent | {"turn": np.eye(3), "tag": 6, "origin": 4, "start": 5.0}
     again = client({name: np.array(a) for name, a in back.items()}, data, memory)[0]
     np.testing.assert_allclose(again["G"], found["G"], rtol=1e-6)

@@ -81,7 +81,7 @@ def test_private_files_are_private_and_nothing_else_is_there(made):
     assert set(made.ca.parent.iterdir()) == private | {made.ca, made.certificate, *made.publics}
     for path in private:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert b"PRIVATE" not in made.ca.read_bytes()  # the signing key is thrown away
+    assert b"PRIVATE" not in made.ca.read_bytes()  # The signing key is not kept.
 
 
 def test_nothing_is_overwritten(made, tmp_path):

@@ -82,7 +82,7 @@ def test_a_basis_that_is_orthonormal_as_far_as_tol_needs_gives_exact_components(
 def test_residuals_count_the_columns_that_were_dropped_as_rounding() -> None:
     C = covariance_of(60, 9)
     (*_, state), _ = states_of(C, 14)
-    assert state.block.shape[1] == 0  # the space is invariant
+    assert state.block.shape[1] == 0  # The space is invariant, so no block is left.
     values, W = np.linalg.eigh(state.T)
     assert 0.0 < state.residuals(values, W).max() <= 1e-12 * values[-1]
 

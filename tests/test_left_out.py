@@ -22,7 +22,7 @@ from flower_pca.strategies.nodes import Patience
 pytestmark = pytest.mark.usefixtures("lines")
 
 SHARDS = unequal()
-BAD = 2  # the position of the node that has the fault
+BAD = 2  # the position of the faulty node
 OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
 DIED = "the process of its ClientApp has died, possibly because it lacked memory"
 
@@ -123,7 +123,7 @@ def test_a_set_of_clients_that_keeps_changing_is_said_with_the_first_reason():
         at = message.metadata.dst_node_id
         if carried(message) == "opening" and turn["left"] == 0:
             turn.update(node=(turn["node"] + 1) % 5, left=2)
-            starts[(turn["node"] - 1) % 5] += 1  # the one before is started anew
+            starts[(turn["node"] - 1) % 5] += 1  # The node before it is restarted.
         if carried(message) == "krylov" and at == grid.node(turn["node"]) and turn["left"]:
             turn["left"] -= 1
             return FAULTS["a dead process"][0](message)
@@ -149,7 +149,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
 
     def save(self, what):
         calls.append(what)
-        if len(calls) == 7:  # one node's second message
+        if len(calls) == 7:  # the second message to one node
             raise full
         kept(self, what)
 
@@ -173,7 +173,7 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(monkeypatch):
 
     def answer(*given, **more):
         calls.append(given)
-        if len(calls) == 7:  # the algorithm's first message, at one client
+        if len(calls) == 7:  # the first message of the algorithm, at one client
             raise OSError(errno.EIO, "Input/output error")
         return kept(*given, **more)
 
@@ -196,7 +196,7 @@ def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
     node = grid.node(BAD)
 
     def tamper(message, reply):
-        step = int(arrays_of(message).get("step", 0))  # which the messages of a set-up do not say
+        step = int(arrays_of(message).get("step", 0))  # The messages of a set-up have no step.
         if message.metadata.dst_node_id == node and 2 <= step < 5:
             missed.add(step)
             return FAULTS[fault][0](message)
@@ -240,7 +240,7 @@ def test_two_in_a_row_leave_a_node_out_until_it_has_been_away_or_is_started_anew
     assert not patience.fail(1, silent=True, counts=False)
     assert patience.fail(1, silent=True, counts=False)
     assert not patience.fail(2, silent=False, counts=True)
-    patience.hear(2, counts=False)  # an opening, say
+    patience.hear(2, counts=False)  # for example an opening
     assert patience.fail(2, silent=False, counts=True)
     assert patience.back({1: "nine", 2: "nine"}) == frozenset()
     assert patience.back({2: "ten"}) == {2}

@@ -60,9 +60,9 @@ class Keeper(SSI):
 
     name: ClassVar[str] = "keeper"
     centers: ClassVar[bool] = False
-    oversample: int = 0  # what clients keep are the components alone
+    oversample: int = 0  # Clients keep only the components.
 
-    oversample: int = 0  # the scores are those of the components alone
+    oversample: int = 0  # Scores come from the components alone.
 
     def finish(self, state, model):
         from dataclasses import replace
@@ -164,7 +164,7 @@ print(type(result).__name__)
 def test_a_process_that_has_only_just_begun_reads_the_class_too_and_transforms_by_it(algorithm, tmp_path):
     result = simulate(algorithm, SHARDS, n_components=2)
     X = SHARDS[0].copy()
-    X[0, 0] += 100.0  # the two parts of a robust result tell this from its row
+    X[0, 0] += 100.0  # The two parts of a robust result differ in this entry.
     np.save(tmp_path / "X.npy", X)
     places = [str(place) for place in (result.save(tmp_path / "r.npz"), tmp_path / "s.npy", tmp_path / "X.npy")]
     run = subprocess.run([sys.executable, "-c", FRESH, *places], capture_output=True, text=True, check=True)
@@ -227,7 +227,7 @@ def test_a_run_leaves_the_own_results_of_another_algorithm_alone(tmp_path):
     assert first.keys() == again.keys()
     assert all(np.array_equal(a, again[name]) for name, a in first.items())
     assert {"L", "S", "V"} <= kept("flower_pca-local-1-consensus_rpca.npz").keys()
-    run("exact_per_pca(local_components=1, max_rounds=2)", seed=1)  # its own result is replaced
+    run("exact_per_pca(local_components=1, max_rounds=2)", seed=1)  # Its local result is replaced.
     assert len(list(tmp_path.glob("*.npz"))) == 6
     (tmp_path / "flower_pca-local-1.npz").write_bytes(b"of something else")
     run("exact_per_pca(local_components=1, max_rounds=2)", seed=1)

@@ -224,6 +224,6 @@ def test_without_a_client_that_went_others_count_as_if_it_had_never_been(algorit
     if result.n_samples_ == fresh.n_samples_:
         assert sine(result.components_, fresh.components_) < 1e-4
         assert result.decisions == fresh.decisions
-    else:  # it went after all that it was asked
+    else:  # It left after it had answered everything.
         assert gone == 2
         assert result.n_samples_ == 360

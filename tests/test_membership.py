@@ -27,7 +27,7 @@ def test_a_client_that_dies_for_good(name: str, number: int, gone: int) -> None:
         exact(name), problem.shards, n_components=3, seed=seed,
         fraction=lambda m: range(3) if m < number else left,
     )  # fmt: skip
-    if openings(result) == 1:  # it died after its last answer
+    if openings(result) == 1:  # The node died after its last answer.
         assert len(result.history) <= number
         left = [0, 1, 2]
     is_of(result, name, [problem.shards[i] for i in left], 3, seed)

@@ -23,7 +23,7 @@ def test_the_evidence_is_scikit_learns(seed, d, more):
 def test_units_do_not_matter(unit):
     values = np.array([9.0, 5.0, 1.3, 1.0, 0.7])
     assert minka(unit * values, 100) == _pca._infer_dimension(values, 100)
-    assert minka(unit * np.append(values, 0.0), 100) == 5  # noise of zero fits best
+    assert minka(unit * np.append(values, 0.0), 100) == 5  # Zero noise fits best.
 
 
 def test_tied_variances_are_no_error():

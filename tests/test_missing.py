@@ -63,7 +63,7 @@ def test_every_algorithm_answers_as_it_does_for_imputed_rows(name):
     result = simulate(algorithm, shards, n_components=2, **MEAN)
     plain = simulate(algorithm, imputed(shards), n_components=2)
     np.testing.assert_allclose(result.total_variance_, plain.total_variance_, rtol=1e-12)
-    if name != "dr_svd":  # whose sketch starts from another block
+    if name != "dr_svd":  # The sketch of dr_svd starts from another block.
         np.testing.assert_allclose(result.explained_variance_, plain.explained_variance_, rtol=1e-8)
         assert sine(result.components_, plain.components_) <= 1e-7
 
@@ -76,7 +76,7 @@ def test_scikit_learn_says_the_same_with_and_without_scale():
 
     shards = mixed_with_gaps(2)
     X = np.vstack(shards)
-    for scale, rows in ((None, X), ("std", StandardScaler().fit_transform(X))):  # whose deviations pass over gaps
+    for scale, rows in ((None, X), ("std", StandardScaler().fit_transform(X))):  # Deviations ignore missing values.
         pca = PCA(3, svd_solver="full").fit(SimpleImputer().fit_transform(rows))
         result = simulate("krylov", shards, n_components=3, scale=scale, tol=1e-10, **MEAN)
         assert sine(result.components_, pca.components_) <= 1e-7
@@ -185,7 +185,8 @@ def test_nodes_of_flower_are_told_by_the_message():
         result = PCAStrategy("krylov", missing="mean", **settings).fit(FakeGrid(app, 3))
         assert result.components_.tobytes() == wanted.components_.tobytes()
         assert result.fill_.tobytes() == wanted.fill_.tobytes()
-        plain = PCAStrategy("krylov", **settings).fit(FakeGrid(app, 3))  # goes on with those that have no gap
+        # The run continues with the nodes without missing values.
+        plain = PCAStrategy("krylov", **settings).fit(FakeGrid(app, 3))
         assert plain.n_samples_ == len(shards[2])
         assert all(REMEDY.replace('"mean"', '"local_mean"') in reason for reason in plain.history[0].failures.values())
 

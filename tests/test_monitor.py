@@ -115,7 +115,7 @@ def test_the_limit_of_spe_is_exact_where_all_directions_left_out_have_one_varian
     variances = 2.0 * np.array([9.0, 5.0, 2.0, 2.0, 2.0]) ** 2 / 9.0
     trained = Monitor(result).limits(0.95, source="theory", trained=True)
     assert trained.spe == pytest.approx(variances[2] * stats.chi2(3).ppf(0.95), rel=1e-10)
-    # new rows: what the two components lose along themselves is beside them
+    # New rows: the scores that shrink along the components show up beside them.
     factors = 1.0 / (1.0 + 3.0 * variances[2] / (9.0 * (variances[:2] - variances[2])))
     left = 1.1 * (variances.sum() - factors**2 @ variances[:2])
     limits = Monitor(result).limits(0.95, source="theory")
@@ -192,7 +192,7 @@ def test_masks_and_nodes_give_the_same_counts():
     masked = of_frame("scaled", monitor=True, mask=True)
     assert masked.histograms_.sum(axis=1).tolist() == [800.0, 800.0]
     shifted = np.abs(np.cumsum(masked.histograms_ - plain.histograms_, axis=1)).max()
-    assert shifted <= 2  # rows that rounding has moved over the end of a bin
+    assert shifted <= 2  # Rounding may move a row over the end of a bin.
     masks = {"n_components": 3, "scale": "std", "monitor": True, "mask": True, "min_nodes": 3}
     same = PCAStrategy("krylov(tol=1e-13)", **masks).fit(grid_of(SHARDS))
     np.testing.assert_allclose(both(Monitor(same).limits(0.9)), both(Monitor(plain).limits(0.9)), rtol=0.01)
@@ -238,7 +238,7 @@ def test_nodes_serve_the_counts_only_if_their_operator_has_named_them():
     grid = grid_of(SHARDS, allow=None)
     with pytest.raises(NotEnoughNodes, match=words):
         PCAStrategy("krylov", **settings).fit(grid)
-    assert set(grid.counts.values()) == {1}  # not at the end of the run
+    assert set(grid.counts.values()) == {1}  # The counts are not asked for again at the end of the run.
     with pytest.raises(NotEnoughNodes, match=r"This node does not serve monitor\. It serves krylov"):
         PCAStrategy("krylov", **settings).fit(grid_of(SHARDS, allow=["krylov"]))
     result = PCAStrategy("krylov", **settings).fit(grid_of(SHARDS, allow=["krylov", "monitor"]))

@@ -117,7 +117,7 @@ def test_an_adjusted_row_without_itself_is_scored_as_by_a_regression_and_a_fit_o
     for found, by_hand, tolerance in zip((t2, spe), expected, close, strict=True):
         off = np.abs(found / by_hand - 1.0)
         assert np.median(off) < tolerance
-        assert off[:3].max() < 20 * tolerance  # rows of far-out age
+        assert off[:3].max() < 20 * tolerance  # rows of extreme age
     grid, rest = Grid.of_columns(d), result.left_out_variance_ * (n - 1) / (n - 1 - result.adjusted_degrees_)
     for counts, values in zip(result.histograms_, (t2 / 3.0, spe / rest), strict=True):
         assert counts.sum() == n
@@ -222,7 +222,7 @@ def test_the_same_rows_at_other_sites_give_the_same_counts():
     X = rows_with_structure(200, 30)
     two, other = (simulate("krylov", np.split(X, [at]), n_components=3, monitor=True) for at in (60, 150))
     shifted = np.abs(np.cumsum(two.histograms_ - other.histograms_, axis=1)).max()
-    assert shifted <= 1  # a row that rounding has moved over the end of a bin
+    assert shifted <= 1  # Rounding may move a row over the end of a bin.
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -50,7 +50,7 @@ def louder(scores, noise, Q):
 
 def stuck(scores, noise, Q):
     rows = scores @ Q[:, :R].T + noise
-    rows[:, 6] = 0.1  # as large as its noise: nothing of it is outside of the subspace
+    rows[:, 6] = 0.1  # as large as its noise, so nothing of it lies outside the subspace
     return rows
 
 
@@ -67,7 +67,7 @@ def test_a_change_has_a_reason_and_columns(change, reason, column):
     assert result.changes_.tolist() == [AT + 1]
     cause = result.causes_[AT + 1]
     assert reason in cause["reasons"]
-    if column is None:  # those of the direction that is gone
+    if column is None:  # the columns of the lost direction
         Q = np.linalg.qr(np.random.default_rng(3).standard_normal((D, D)))[0]
         assert int(np.argmax(np.abs(Q[:, 1]))) in cause["columns"]
     else:

@@ -35,7 +35,7 @@ def test_sites_with_names_of_other_forms_are_one_table(tmp_path):
     a, b = pd.DataFrame(ROWS[:20], columns=NAMES), pd.DataFrame(ROWS[20:][:, ::-1], columns=ODD[::-1])
     result = simulate("krylov", {"a": a, "b": b}, n_components=2)
     assert set(result.feature_names_in_) == set(NAMES)
-    columns = result.feature_names_in_.tolist()  # sites whose columns lie in other orders have them sorted
+    columns = result.feature_names_in_.tolist()  # Sites with columns in different orders get them sorted.
     reference = simulate("krylov", [Table(ROWS, NAMES)], n_components=2, columns=columns)
     np.testing.assert_allclose(result.components_, reference.components_, atol=1e-12)
     plain = pd.DataFrame(ROWS[20:], columns=NAMES)

@@ -182,7 +182,7 @@ RESULTS = {
     "projection": lambda: flower_pca.Projection.from_record(simulate("krylov", sites(), n_components=2).to_record()),
     "estimator": lambda: fitted(X=sites()[0], n_components=2),
 }
-TAKES_WORDS = ("require_projecting",)  # called by the package itself, with the words of its error
+TAKES_WORDS = ("require_projecting",)  # These are called by the package itself with the words of an error.
 USUAL = {"client": 0, "path": "file.svg", "what": "scree"}
 
 
@@ -219,7 +219,7 @@ def test_the_order_of_scikit_learn_is_refused_without_a_row(kind, seen):
     shown = seen.of(lambda: simulate(GIVEN[kind](), "krylov", n_components=2))
     also = seen.of(lambda: track(GIVEN[kind](), "st_miss", n_components=2))
     assert not MARKER.findall(shown + also)
-    if kind != "the text of a file":  # which can be the name of an algorithm, as far as its type says
+    if kind != "the text of a file":  # By its type, this text could be the name of an algorithm.
         assert 'the data: simulate("krylov", shards, n_components=2).' in shown
         assert 'the data: track("st_miss", streams, n_components=2).' in also
 

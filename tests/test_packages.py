@@ -66,7 +66,8 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
     assert said["Description-Content-Type"] == "text/markdown"
     page = said.get_payload()
     assert page.startswith("# flower_pca")
-    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)\)", page))  # an index shows it alone
+    # A package index shows this page alone.
+    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)\)", page))
     namespace: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, namespace)

@@ -31,7 +31,7 @@ NEUTRAL = {
     "record_days",
     "sign_key",
     "profile",
-}  # where a node keeps what is its own, and by what others know it
+}  # the folders of a node, and the names by which others know it
 EVERY = everything()
 
 
@@ -81,7 +81,7 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
     try:
         found = telling(Rules())
         assert found.served["own_ssi"] == found.served["ssi"] == "nothing more"
-        assert Kind.PRODUCT.tells in found.served["any algorithm"]  # by the closing stage of each
+        assert Kind.PRODUCT.tells in found.served["any algorithm"]  # The closing stage of each algorithm is served.
         assert Kind.GRAM.tells in found.served["covariance"]
         assert Kind.EIGENVECTORS.tells in found.served["uda"]
         assert Kind.LIFTED.tells in found.served["dr_svd"]

@@ -40,7 +40,7 @@ def rows_of_two_causes(n: int, seed: int) -> Array:
 
 
 UNLIKE = [rows_of_two_causes(30, 1), rows_of_two_causes(24, 2), rows_of_two_causes(20, 3)]
-ALIKE = [rows_of_two_causes(24, 1)] * 3  # any of which say what all do
+ALIKE = [rows_of_two_causes(24, 1)] * 3  # identical clients, so each of them stands for all
 GAPPY = [X.copy() for X in UNLIKE]
 for _i, _X in enumerate(GAPPY):
     _X[_i::7, 2 + _i] = np.nan
@@ -114,7 +114,7 @@ OPTIONS = {
     "highly_variable": Option("highly_variable", {"highly_variable": "seurat(6)"}),
     "fraction": Option("fraction", {"fraction": 0.6}, 1e-4, ALIKE),
     "away": Option("", {"fraction": lambda number: [0, 2] if number == 2 else [0, 1, 2]}, 1e-4, ALIKE),
-    "fixed answers": Option("", {"answers": "fixed"}, same=1e-2),  # steps of per_pca turn on a last digit
+    "fixed answers": Option("", {"answers": "fixed"}, same=1e-2),  # Steps of per_pca depend on a last digit.
     "monitor": Option("monitor", {"monitor": True}),
     "standard_errors": Option("standard_errors", {"standard_errors": True}),
     "max_share": Option("max_share", {"max_share": 0.6}),
@@ -143,7 +143,7 @@ def precise_enough(name: str, options: tuple[str, ...]) -> Any:
     own = dict(FEW.get(name, {}))
     if "categorical" in options and "rank" in own:
         own["rank"] = 7
-    if name == "per_pca" and "fixed answers" in options:  # far on, a last digit decides where it comes to rest
+    if name == "per_pca" and "fixed answers" in options:  # After many rounds, a last digit decides where it stops.
         own |= {"eta": 0.002, "max_rounds": 30}
     if issubclass(registry.ALGORITHMS[name], Iterative):
         own["tol"] = 1e-3 if {"float16", "auto bits"} & set(options) else own.get("tol", 1e-6)
@@ -216,7 +216,7 @@ def ruled_out(chosen: list[Option], asked: dict[str, Any]) -> bool:
     on |= {name: asked[name] for name in ("n_components", "fraction") if name in asked}
     if "categorical" in on:
         on["categorical"] = read_levels(on["categorical"])
-    if {"partitioned_by", "fraction"} <= on.keys():  # a function of the loop in process, which no question has
+    if {"partitioned_by", "fraction"} <= on.keys():  # a function that only the loop in this process can take
         return True
     return any({r.option, r.beside} <= on.keys() and not r.fits(on[r.option]) for r in compatible.RULES)
 
@@ -234,7 +234,7 @@ def medians(shards: list[Array], asked: dict[str, Any]) -> tuple[Array, Any]:
     counts = [len(X) if "max_share" in asked else 1 for X in shards]
     middle = {None: lambda X: np.ones(X.shape[1]), "std": lambda X: np.nanstd(X, axis=0)}
     middle["max_abs"] = lambda X: np.nanmax(np.abs(X), axis=0)
-    middle["genotype"] = lambda X: np.nanmean(X, axis=0)  # what counts are divided by follows from their mean
+    middle["genotype"] = lambda X: np.nanmean(X, axis=0)  # The divisor of counts follows from their mean.
     square = 2.0 if asked.get("scale") == "std" else 1.0  # the median of variances, of an even number too
     sizes = [middle[asked.get("scale")](X) ** square for X in shards]
     means = [np.nanmean(X, axis=0) for X in shards]
@@ -274,7 +274,7 @@ def prepared_by_hand(stage: Any, shards: list[Array], asked: dict[str, Any]) -> 
         "std": np.nanstd(seen, axis=0),
         "max_abs": np.nanmax(np.abs(seen), axis=0),
     }
-    divisors = by_share(sizes[scale], X.mean(axis=0))  # a scale is that of the values that are there
+    divisors = by_share(sizes[scale], X.mean(axis=0))  # The scale is computed from the present values.
     return np.asarray((X - (X.mean(axis=0) if centre else 0.0)) / divisors)
 
 
@@ -316,11 +316,12 @@ def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, A
     else:
         limit = asked.get("max_share") if stage.by_medians else None
         plain = plainly(stage, F.tobytes(), tuple(ends.tolist()), limit, F.shape[1])
-        if not stage.measured:  # rounding decides which entry is an outlier, and what is own: see their own tests
+        # Rounding decides which entry is an outlier and what is own: see the tests of these algorithms.
+        if not stage.measured:
             near = 0.3
-        # what clients share cannot be told from own components that all of them have
+        # Shared components cannot be distinguished from own components that all clients have.
         alike = isinstance(found, PersonalResult) and all(np.array_equal(X, shards[0]) for X in shards)
-        # where neither has come to rest, rounding decides where both are
+        # If neither run has converged, rounding decides where both are.
         if found.status.ok and plain.status.ok and not alike:
             assert sine(found.components_, plain.components_) <= near
         Q = found.components_ @ found.components_.T
@@ -415,7 +416,7 @@ def test_a_tracker_with_options(name: str, pair: tuple[str, ...], tmp_path: Any)
             follow(name, tmp_path, **asked)
         return
     found = follow(name, tmp_path, **asked)
-    if "steps" in asked:  # they are those that a longer run begins with
+    if "steps" in asked:  # A longer run begins with the same steps.
         steps = asked.pop("steps")
         assert found.steps == steps
         longer = follow(name, tmp_path, **asked)

@@ -127,7 +127,7 @@ def test_a_long_absence_is_not_forgotten_when_it_ends(name: str, seed: int) -> N
             exact(name), problem.shards, n_components=3, seed=seed,
             fraction=lambda m, back=back: (1, 2) if 1 <= m < back else (0, 1, 2),
         )  # fmt: skip
-        away = len(result.history) <= back  # the run had ended before it came back
+        away = len(result.history) <= back  # The run had ended before the client came back.
         is_of(result, name, problem.shards[1:] if away else problem.shards, 3, seed)
 
 

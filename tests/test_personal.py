@@ -172,7 +172,7 @@ def test_a_fifth_of_the_clients_a_round_is_enough_with_cached_sums() -> None:
     distance = 2.0 * np.linalg.norm(U - result.components_.T @ (result.components_ @ U)) ** 2
     assert distance <= 1e-5
     counts = [r.answered for r in result.history.of("exact_per_pca")]
-    assert set(counts) == {8, 40}  # the start asks all of them
+    assert set(counts) == {8, 40}  # The start asks all clients.
     assert counts.count(8) >= 150
 
 
@@ -246,7 +246,7 @@ def test_clients_with_fewer_rows_than_components(seed: int) -> None:
     ranks = [len(result.local_components_of(i)) for i in range(12)]
     assert ranks == [3, 3, 3, 2, 1, *[3] * 7]
     S = methods.covariances(split.shards)
-    for i in (2, 3, 4):  # with as many components as rows, nothing of them is lost
+    for i in (2, 3, 4):  # With as many components as rows, nothing is lost.
         rank = min(3, len(split.shards[i]))
         assert sine(result.local_components_of(i), methods.own(S[i], result.components_.T, rank).T) <= 1e-8
         assert result.reconstruction_error(split.shards[i], client=i) <= 1e-20 * np.trace(S[i]) + 1e-24
@@ -397,7 +397,7 @@ def test_steps_grow_while_the_objective_does() -> None:
     assert own.status.outcome is Outcome.CONVERGED
     assert (
         run_personal(f"{start}{own.rounds}, step=0.5)", shards, 2).rounds == own.rounds
-    )  # it has not come to rest earlier
+    )  # The run has not converged earlier.
     best = run_personal("exact_per_pca(local_components=3, init='random', tol=1e-9)", shards, 2)
     assert own.error_ <= best.error_ * (1.0 + 1e-3)
 

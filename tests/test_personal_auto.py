@@ -341,7 +341,7 @@ def test_no_message_makes_a_client_take_or_send_more(own: int) -> None:
     U = np.linalg.qr(np.random.default_rng(14).standard_normal((D, 2)))[0]
     arrays = {"U": U, "b": U[:, :1], "own": np.array(own), "auto": np.array(True)}
     arrays |= {"exact": np.array(True), "steps": np.array(0), "collect": np.array(False), "samples": np.array(False)}
-    if own != held_out.MOST:  # from fewer no client chooses either: sums would tell who has more
+    if own != held_out.MOST:  # With fewer columns no client chooses, because sums would reveal who has more.
         with pytest.raises(
             ProtocolError, match=rf"choose among up to {own} own components, but at most 10 are possible\."
         ):

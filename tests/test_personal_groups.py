@@ -62,7 +62,7 @@ def test_ten_groups_are_found_after_one_round() -> None:
     """As in the paper's Fig. 9, with exact own components; the reference is scikit-learn's own clustering."""
     setting, true = Setting(r2=3, axes=10), np.arange(100) % 10
     for seed in (0, 1):
-        _, result = personal(setting, 100, seed, max_rounds=7)  # six of them for the start
+        _, result = personal(setting, 100, seed, max_rounds=7)  # Six rounds are for the start.
         assert len(result.history.of("exact_per_pca")) == 7
         rho = distances([result.local_components_of(i) for i in range(100)])
         assert adjusted_rand_score(true, clusters(rho, 10, seed=3)) >= 0.99

@@ -136,7 +136,7 @@ def test_without_consent_the_probe_is_answered_by_zeros_and_nothing_else_changes
         heard = listened(grid)
         result = collected(grid, algorithm=algorithm)
     answers = [arrays for _, arrays in heard if "Vb" in arrays]
-    assert {"Y", "error"} < set(answers[-1])  # the closing too
+    assert {"Y", "error"} < set(answers[-1])  # The closing stage is asked for as well.
     assert all(not a["Vb"].any() and not a["probed"].any() for a in answers)
     np.testing.assert_array_equal(result.components_, reference.components_)
     np.testing.assert_array_equal(result.explained_variance_, reference.explained_variance_)

@@ -160,7 +160,7 @@ def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("ray")
-@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
+@pytest.mark.filterwarnings("ignore")  # Ray and Flower warn about their own files and processes.
 def test_ray_gives_the_bits_of_a_run_in_process(cluster: str) -> None:
     algorithm = f"exact_per_pca(local_components={MIXED}, max_rounds=3)"
     a, b = (run_unequal(algorithm, NAMED, backend=backend) for backend in ("in_process", Ray(address=cluster)))

@@ -10,7 +10,7 @@ from pages import ROOT, text
 from flower_pca.plots import PICTURES
 
 sys.path.insert(0, str(ROOT / ".ci"))
-import pictures  # where what draws them lies, which is no package
+import pictures  # The script that draws the pictures is not in a package.
 
 NUMBER = r"-?\d+(?:\.\d+)?"
 

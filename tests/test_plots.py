@@ -20,7 +20,7 @@ from flower_pca.results.pca import PCAResult
 
 pytestmark = pytest.mark.slow
 
-BY_COLUMN = "scores_by_column"  # of runs that were asked about a column
+BY_COLUMN = "scores_by_column"  # only for runs with `explain`, `adjust` or `keep`
 WHAT = ["overview", *(what for what, picture in PICTURES.items() if picture.of is PCAResult and what != BY_COLUMN)]
 
 
@@ -66,7 +66,8 @@ def axes(given, what, shards=None):
 def test_no_picture_has_clipped_or_overlapping_text(case):
     given = CASES[case]()
     drawn_here = available(given, parts := plotted_sites(given.n_features_in_))
-    if case != "curves":  # pictures of messages are the same of any number of columns, and these of any messages
+    # Pictures of messages do not depend on the number of columns, and the others do not depend on the messages.
+    if case != "curves":
         of_messages = {"convergence", "bytes"}
         drawn_here = [what for what in drawn_here if (what in of_messages) == (case in ("one shot", "clients changed"))]
     for what in drawn_here:
@@ -278,7 +279,7 @@ def test_the_map_of_weights_has_all_of_them_or_the_heaviest_that_have_names():
     assert "weights" not in available(result_of_sites(d=5, k=3))
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # rows without names go by position
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Rows without names are matched by position.
 def test_names_are_written_as_they_are_however_odd():
     odd = ["price in $ per $", "a" * 60, "line\nbreak", "x^2_i", "", "\u8eab\u9577", "<b>", "\x00", "a", "b", "c", "d"]
     given = replace(result_of_sites(), feature_names_in_=np.array(odd, dtype=object), site_names={0: "$", 1: "b" * 80})
@@ -295,7 +296,7 @@ def test_letters_that_one_font_lacks_come_from_another_and_are_question_marks_wh
 
     own = style.family("Größe")
     assert style.legible("Größe") == "Größe"
-    (other,) = style.family("a\ue000")[len(own) :]  # a letter of nobody's, which the fonts of formulas use
+    (other,) = style.family("a\ue000")[len(own) :]  # a private letter, which the fonts of formulas use
     assert other in {entry.name for entry in fontManager.ttflist}
     assert style.legible("a\ue000") == "a\ue000"
     style._font.cache_clear()

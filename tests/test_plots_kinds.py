@@ -10,7 +10,7 @@ from flower_pca import TrackingResult
 from flower_pca.analysis.groups import distances
 from flower_pca.plots import PICTURES, available, figure, style
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]  # where these kinds have been run already
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]  # in the worker that has already run these kinds
 
 
 def axes_of_kind(kind, what):
@@ -27,7 +27,7 @@ def texts(labels):
 def test_nothing_is_cut_covered_or_run_together(kind):
     result, parts = case(kind)
     of_any = {"cumulative", "means", "errors", "bytes"} if kind in ("one shot", "robust", "personal") else ()
-    for what in (what for what in available(result, parts) if what not in of_any):  # which are as those of a plain run
+    for what in (what for what in available(result, parts) if what not in of_any):  # pictures that a plain run also has
         drawn = figure(result, what, shards=parts)
         drawn.draw_without_rendering()
         inches = drawn.get_tightbbox()

@@ -113,7 +113,7 @@ def test_columns_that_leave_are_counted_as_they_leave(stage, asked, algorithm, c
         assert f"{columns} columns of numbers would leave this node, but its max_columns is {columns - 1}" in words
     said = [
         ask_client(node(2 * columns), stage, asked, algorithm=algorithm) for _ in range(3)
-    ]  # the same again counts again
+    ]  # The same message again counts again.
     assert [isinstance(answer, dict) for answer in said] == [True, True, False]
 
 

@@ -36,7 +36,7 @@ def test_the_noise_on_all_messages_together_is_the_budget(method, epsilon):
     )  # fmt: skip
     spent, T = result.privacy, MESSAGES[method]
     assert seen == ["private_opening", *[method.split("(")[0]] * T]
-    mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # nine tenths of mu^2 are those of the algorithm
+    mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # The algorithm gets nine tenths of mu^2.
     assert loss(epsilon, mu) == pytest.approx(1e-6, rel=1e-5)
     assert (spent.delta, spent.clip, spent.messages) == (1e-6, 4.0, T + 1)
     assert spent.epsilon == pytest.approx(epsilon, rel=1e-9)
@@ -102,7 +102,7 @@ def test_the_run_takes_exactly_its_rounds_and_says_so():
     assert result.status.outcome is Outcome.BUDGET_SPENT
     assert "all 6 planned rounds" in result.status.words
     narrow = simulate("krylov(max_rounds=9)", [X[:, :4] for X in SHARDS], n_components=2, dp=weak())
-    assert narrow.rounds == 9  # although the space is used up after one: how many rounds tells nothing
+    assert narrow.rounds == 9  # The space is exhausted after one round, but the number of rounds must not reveal this.
 
 
 def test_what_was_spent_is_saved_with_the_result(tmp_path):

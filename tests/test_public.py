@@ -59,7 +59,7 @@ def test_the_version_is_that_of_the_distribution():
 @pytest.mark.slow
 def test_importing_the_package_loads_nothing_heavy():
     first, loaded = loaded_by("import flower_pca", "from flower_pca import Krylov, simulate")
-    assert "numpy" not in first  # names come when they are asked for
+    assert "numpy" not in first  # Names are imported when they are used.
     assert "flower_pca.core.run" in loaded
     for heavy in ("flwr", "ray", "matplotlib", "sklearn", "pandas", "grpc", "scipy.sparse", "scipy.linalg"):
         assert heavy not in loaded

@@ -100,7 +100,8 @@ def test_what_is_said_beforehand_is_what_the_result_says(rows, epsilon, mask, ca
             assert rows * 1.5 < least
             return
     floor = float(re.search(r"a component a variance of ([\d.e-]+), in halves", caplog.text)[1])
-    said = found.certainty.floor * (found.n_samples_ / (rows * 1.5)) ** np.array([1.0, 2.0])  # it counts with noise
+    # The run counts rows with noise.
+    said = found.certainty.floor * (found.n_samples_ / (rows * 1.5)) ** np.array([1.0, 2.0])
     assert 0.95 * said.min() <= floor <= 1.05 * said.max()
 
 

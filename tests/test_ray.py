@@ -32,7 +32,7 @@ from sims.over_air import moving
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # those of Ray and Flower, about their own files and processes
+    pytest.mark.filterwarnings("ignore"),  # Ray and Flower warn about their own files and processes.
     pytest.mark.slow,
     pytest.mark.xdist_group("ray"),
 ]
@@ -49,7 +49,7 @@ def children() -> set[int]:
     """All processes that descend from this one and have not ended."""
     parents: dict[int, int] = {}
     for place in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # The process has ended meanwhile.
             state, parent = place.read_text().rpartition(")")[2].split()[:2]
             if state != "Z":
                 parents[int(place.parent.name)] = int(parent)
@@ -209,7 +209,7 @@ def test_a_process_keeps_ready_what_it_has_room_for() -> None:
 
     for number in (0, 1, 2, 3, 0, 1):
         assert ready.get(number, lambda number=number: client(number)).n == 60
-    assert made == [0, 1, 2, 3, 0, 1]  # each weighs more than a fourth of the room
+    assert made == [0, 1, 2, 3, 0, 1]  # Each takes more than a quarter of the room.
     roomy = Cache(2**30, weight)
     for number in (4, 5, 4, 5):
         roomy.get(number, lambda number=number: client(number))

@@ -13,7 +13,7 @@ pytest.importorskip("ray", reason="the extra `simulation` is not installed")
 from flower_pca.simulation import by_command
 from flower_pca.simulation import ray as engine_of
 
-pytestmark = [pytest.mark.filterwarnings("ignore")]  # those of Ray and Flower, about their own files and processes
+pytestmark = [pytest.mark.filterwarnings("ignore")]  # Ray and Flower warn about their own files and processes.
 
 SHARDS = shards((40, 31, 25), [4.0, 3.0, 0.5, 0.3, 0.2, 0.1], seed=2)
 

@@ -27,13 +27,14 @@ from flower_pca.simulation.shards import Store
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # those of Ray and Flower, about their own files and processes
+    pytest.mark.filterwarnings("ignore"),  # Ray and Flower warn about their own files and processes.
     pytest.mark.slow,
     pytest.mark.xdist_group("ray"),
 ]
 
 SIZES = (40, 25, 30, 12, 9)
-SOON = {"RAY_health_check_period_ms": "1500", "RAY_health_check_initial_delay_ms": "1500"}  # a machine is missed
+# Settings with which a lost machine is noticed soon.
+SOON = {"RAY_health_check_period_ms": "1500", "RAY_health_check_initial_delay_ms": "1500"}
 
 
 def five() -> list[np.ndarray]:
@@ -89,7 +90,7 @@ def two_machines(both_machines: tuple[str, subprocess.Popen[bytes]]) -> str:
 def raylet_of(process: subprocess.Popen[bytes]) -> int:
     """The process by which a machine belongs to its cluster: a child of the one that has started it there."""
     for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # The process has ended meanwhile.
             parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == process.pid and b"raylet/raylet" in (place / "cmdline").read_bytes().split(b"\0")[0]:
                 return int(place.name)
@@ -128,8 +129,8 @@ def test_machines_that_share_no_folder_give_the_same_bits(
     assert_same_bits(there, here)
     assert_same_own(there, here)
     assert len(here.local) == 5
-    assert stored == [{str(tmp_path / "rows.npy")}]  # which both machines see
-    assert not list(mine.iterdir())  # nothing is left behind
+    assert stored == [{str(tmp_path / "rows.npy")}]  # Both machines see this file.
+    assert not list(mine.iterdir())  # No file is left behind.
 
 
 def test_masks_and_noise_need_no_folder_that_machines_share(
@@ -164,7 +165,7 @@ def test_an_address_where_nothing_answers_is_tried_once() -> None:
 @pytest.mark.parametrize("address", ["nonsense", "auto"])
 def test_an_address_that_is_none_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     failing: Any = lambda **settings: (_ for _ in ()).throw(ConnectionError("No running Ray. Start one"))  # noqa: E731
-    if address == "auto":  # where no cluster runs on this machine
+    if address == "auto":  # if no cluster runs on this machine
         monkeypatch.setattr(ray, "init", failing)
     rule = rf"No Ray cluster can be reached at {address} \((Invalid|No running Ray\). Start)"
     with pytest.raises(ConfigError, match=rule):

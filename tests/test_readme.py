@@ -17,13 +17,13 @@ from flower_pca import PCAResult, registry, simulate
 from flower_pca.data import partition, sources
 from flower_pca.plots import PICTURES
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Context, RecordDict
     from flwr.cli.config_utils import load_and_validate
 
 sys.path.insert(0, str(ROOT / ".ci"))
-import tables  # where what writes them lies, which is no package
+import tables  # The script that writes the tables is not in a package.
 
 # Pages that have no Python of their own.
 SILENT = {
@@ -157,7 +157,7 @@ def test_flwr_run_takes_the_app_for_flower_users_as_it_is_printed(tmp_path):
     (config,) = blocks("docs/flower.md", "toml")
     (tmp_path / "pyproject.toml").write_text(config, encoding="utf-8")
     (tmp_path / "app.py").write_text(blocks("docs/flower.md", "python")[0], encoding="utf-8")
-    found, complaints = load_and_validate(tmp_path / "pyproject.toml")  # what `flwr run` checks first
+    found, complaints = load_and_validate(tmp_path / "pyproject.toml")  # the checks that `flwr run` makes first
     assert not complaints
     assert found is not None
 

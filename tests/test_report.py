@@ -20,7 +20,7 @@ from flower_pca.analysis.monitor import Monitor
 from flower_pca.cli import main
 from flower_pca.plots import available
 
-pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
+pytestmark = pytest.mark.xdist_group("browser")  # One browser serves all pages.
 
 
 def reported_sites(clients=4, d=10):
@@ -279,7 +279,7 @@ def test_a_page_is_written_from_a_result_alone_or_with_the_rows_of_its_sites(tmp
     for name, table in tables_of.items():
         table.to_csv(tmp_path / "sites" / f"{name}.csv", index=False)
     found = simulate("krylov", tables_of, n_components=2)
-    deployed = replace(found, site_names={2**60: "w", 2**61: "n", 2**62: "s"})  # nodes have ids
+    deployed = replace(found, site_names={2**60: "w", 2**61: "n", 2**62: "s"})  # In a deployment, nodes have ids.
     path = deployed.save(tmp_path / "result.npz")
     assert main(["report", str(path)]) == 0
     alone = Reader((tmp_path / "report.html").read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ from flower_pca import DP, PCAResult, TrackingResult, simulate, track
 from flower_pca.names.table import Table
 from flower_pca.plots import figure, telling
 
-pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
+pytestmark = pytest.mark.xdist_group("browser")  # One browser serves all pages.
 
 COLUMNS = [
     "age",

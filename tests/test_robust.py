@@ -100,7 +100,7 @@ def test_components_are_those_of_the_low_rank_part() -> None:
     np.testing.assert_allclose(result.explained_variance_ratio_.sum(), 1.0, rtol=1e-12)
     fewer = simulate("consensus_rpca(oversample=3)", np.array_split(ROWS, 2), n_components=2)
     assert fewer.angle_to(Vt[:2]) <= 1e-6
-    assert rel(fewer, L) <= 1e-6  # what clients keep is of all five
+    assert rel(fewer, L) <= 1e-6  # Clients keep the rows for all five components.
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.2])
@@ -126,7 +126,7 @@ def test_a_round_without_an_answer_keeps_basis_and_threshold() -> None:
             if session.history[-1].stage == algorithm.name:
                 seen.append((arrays["state.attempt.U"].copy(), header["state"]["attempt"]["lam"]))
 
-        with pytest.raises(Exception, match="left out"):  # nodes that are silent twice are not asked again
+        with pytest.raises(Exception, match="left out"):  # Nodes that do not answer twice are not asked again.
             strategy.fit(grid, on_round=look)
     (before, lam), (after, same) = seen[2], seen[3]
     np.testing.assert_array_equal(before, after)
@@ -147,7 +147,7 @@ def test_a_node_that_loses_its_memory_finds_back(number: int, tmp_path: Any) -> 
         )
         result = ConsensusRPCA(n_components=5, gamma=0.7).fit(grid)
     assert len(result.history) == 44
-    assert result.status.ok == (number == 43)  # what was disturbed is not called converged, though here it is right
+    assert result.status.ok == (number == 43)  # A disturbed run is not called converged, although this one is right.
     with np.load(tmp_path / "flower_pca-local-4.npz") as file:
         np.testing.assert_allclose(file["L"], L[41:90], atol=1e-4)
     np.testing.assert_allclose(result.singular_values_, np.linalg.svd(L, compute_uv=False)[:5], rtol=1e-5)
@@ -181,7 +181,7 @@ def test_a_client_that_leaves_for_good_is_out_of_the_answer() -> None:
 def test_the_joint_objective_of_a_threshold_never_rises() -> None:
     """With some answers missing too, once everybody has answered: block coordinate descent."""
     lam, shards = 2.0, [LocalData(X) for X in np.split(ROWS, CUTS)]
-    algorithm = make("consensus_rpca", sigma=lam, noise=lam / 2, gamma=0.5)  # so lambda comes to lie at 2 noise
+    algorithm = make("consensus_rpca", sigma=lam, noise=lam / 2, gamma=0.5)  # Lambda therefore ends at twice the noise.
     rng = np.random.default_rng(0)
     from flower_pca.core.model import Model
 
@@ -227,7 +227,7 @@ def test_the_ridge_at_which_everything_collapses_is_the_norm_of_the_clipped_rows
 
 
 def test_new_rows_are_seen_through_far_entries() -> None:
-    L, S = pose(150, 5, 0.05, seed=4, d=80)  # the factors of the first five columns differ: all rows anew
+    L, S = pose(150, 5, 0.05, seed=4, d=80)  # The factors have another shape, so all rows are drawn again.
     result = simulate("consensus_rpca", np.array_split((L + S)[:120], 2), n_components=5)
     new = (L + S)[120:]
     np.testing.assert_allclose(result.low_rank_part(new), L[120:], atol=1e-4)

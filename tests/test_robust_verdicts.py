@@ -19,7 +19,7 @@ from flower_pca.algorithms.robust.attempt import Attempt
 from flower_pca.algorithms.robust.attempts import AttemptLog
 from flower_pca.algorithms.robust.verdict import Verdict
 
-CLIENTS = 3  # whoever holds the rows, the answer is the same: tests/test_robust.py
+CLIENTS = 3  # tests/test_robust.py shows that the answer does not depend on who holds the rows.
 SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
 
 
@@ -248,7 +248,7 @@ def test_a_basis_that_keeps_moving_is_reported() -> None:
 def test_a_column_without_one_unclean_entry_is_determined() -> None:
     G, x = np.diag([4.0, 2.0, 1.0]), np.array([[0.0, 0.0, 0.0], [0.5, 0.0, 0.0]])
     after, weak = proof.power_step(G, x, np.array([[0.0, 0.0, 0.0], [1.98, 0.0, 0.0]]))
-    assert weak.tolist() == [False, True]  # of the first all is clean, of the second a hundredth
+    assert weak.tolist() == [False, True]  # All entries of the first are clean, and a hundredth of the second.
     assert np.isfinite(after).all()
 
 

@@ -78,7 +78,7 @@ def room(name: str) -> str:
 
 
 ASKED_FOR = (ast.Module, ast.Import, ast.ImportFrom, ast.Call, ast.Constant)
-PLACE = re.compile(r"([\w.]+):[A-Za-z]\w*")  # as the registry says where a class is
+PLACE = re.compile(r"([\w.]+):[A-Za-z]\w*")  # the form in which the registry names the place of a class
 
 
 @functools.cache

@@ -234,7 +234,7 @@ UNITS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", UNITS)
 def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scale, tmp_path, capsys):
-    sizes = np.geomspace(1.0, 30.0, 12)  # units that are unlike
+    sizes = np.geomspace(1.0, 30.0, 12)  # columns in different units
     tables = [pd.DataFrame(X * sizes + 5.0, columns=NAMES) for X in shards_of_sources()]
     path = simulate("covariance", tables, n_components=3, scale=scale).save(tmp_path / "result.npz")
     assert UNITS[scale] in flower_pca(capsys, "show", path, "--rotate", "varimax")[1]
@@ -277,7 +277,8 @@ def test_the_report_has_the_rotated_loadings_of_all_columns(saved_with_names, ca
     table = page.partition("Rotated loadings")[2]
     order = sorted(range(12), key=lambda j: table.index(f">{NAMES[j]}<"))
     blocks = [sorted(order[i : i + 4]) for i in (0, 4, 8)]
-    assert sorted(blocks) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]  # what loads on one axis stands together
+    # Columns that load on the same axis are listed together.
+    assert sorted(blocks) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert flower_pca(capsys, "report", saved_with_names)[0] == 0
     assert "Rotated" not in (saved_with_names.parent / "report.html").read_text()
 

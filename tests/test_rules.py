@@ -50,7 +50,7 @@ def test_a_node_reads_its_key_files_once(tmp_path, monkeypatch):
     result = strategies.Krylov(n_components=2, mask=True).fit(FakeGrid(app, 3))
     assert is_pca_of(result, SHARDS[:3])
     assert len(read) == 3
-    PCAClient(SHARDS[0], rules=rules[0])  # a client of another message, by the same rules
+    PCAClient(SHARDS[0], rules=rules[0])  # another client with the same rules
     assert len(read) == 3
 
 

@@ -30,7 +30,7 @@ def test_the_period_of_alarms_is_found_if_three_loud_steps_are_of_one_phase(peri
     season = season_of(seasonal_values(3 * period, period))
     first, _, last = (j * period - 1 for j in (1, 2, 3))
     assert season.with_alarm(last, 1.0).period == 0
-    # what lies between them was loud as well, though nothing was looked for there
+    # The steps between them were loud as well, although nothing was searched there.
     assert season.with_alarm(first, 1.0).with_alarm(last, 1.0).period == period
     two = season_of(seasonal_values(2 * period, period)).with_alarm(period - 1, 1.0)
     assert two.with_alarm(2 * period - 1, 1.0).period == 0
@@ -50,7 +50,7 @@ def test_what_steps_of_a_phase_usually_are_is_taken_off_and_of_no_other_phase():
     assert season.offset(76) == pytest.approx(3.0, abs=0.2)
     assert [season.offset(number) for number in range(70, 76)] == [0.0] * 6
     assert np.abs(season.without_it()).max() < 0.6
-    # once the season is over, these steps are like all others again
+    # After the season, these steps are like all others again.
     for number in range(70, 120):
         season = season.with_step(number, 0.1 * (number % 3))
     assert season.offset(125) == 0.0

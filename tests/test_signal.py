@@ -38,7 +38,7 @@ def flipped_by_hand(X: Array, k: int, *, draws: int = 400) -> Array:
     """The largest eigenvalues, with divisor n - 1, of pooled tables with flipped signs, less k planted directions."""
     rng = np.random.default_rng(3)
     Y = X - X.mean(axis=0)
-    if k:  # as the noise is known here, no estimate of it is needed
+    if k:  # The noise is known here, so no estimate is needed.
         Z = Y / NOISE
         W = np.linalg.svd(Z, full_matrices=False)[2][:k].T
         Y = (Z - Z @ W @ W.T) * NOISE / np.sqrt(1.0 - (W**2).sum(axis=1)) * np.sqrt(len(X) / (len(X) - k))
@@ -301,7 +301,7 @@ def test_clients_keep_their_flips_for_the_same_tables_and_draw_others_for_others
     up, kept = Signal.client({**asked, "Z": Z}, LocalData(X), {KEY: np.arange(4)})
     again, _ = Signal.client({**asked, "Z": 2.0 * Z}, LocalData(X), {**kept, KEY: np.arange(4, 8)})
     np.testing.assert_allclose(again["products"], 2.0 * up["products"])
-    # the very tables that are sent where they are few
+    # the same tables that are sent if there are few of them
     tables, _ = Signal.client(asked, LocalData(X), {KEY: np.arange(4)})
     for j, table in enumerate(tables["tables"]):
         C = np.zeros((12, 12))

@@ -9,7 +9,7 @@ import warnings
 import pytest
 from pages import blocks
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.supercore.fab import Fab
     from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign

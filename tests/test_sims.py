@@ -333,7 +333,7 @@ def test_leak_shows_ssi_giving_the_client_away_before_it_converges(tmp_path, mon
     assert ssi["PCA to 1e-5"] == "> 13"
     for row in (faps_flat, faps_falling):
         assert row["C_1 to 1e-5"].startswith("> ")
-        assert float(row["C_1 at the end"].partition("..")[0]) > 1e-2  # the least of the draws
+        assert float(row["C_1 at the end"].partition("..")[0]) > 1e-2  # the smallest of the draws
     points = table(tmp_path / "leak_fig1a_curves.csv")
     assert len({point["panel"] for point in points}) == 3
     assert (tmp_path / "leak_fig1a_curves.png").read_bytes().startswith(b"\x89PNG")

@@ -82,7 +82,7 @@ def test_table_2_comes_near_the_papers_figures_but_for_distpca() -> None:
 
 
 def test_the_error_falls_with_the_rows_but_for_uploads_of_too_few_components(monkeypatch) -> None:
-    monkeypatch.setattr(rates, "RUNS", {"ExactPerPCA": rates.RUNS["ExactPerPCA"]})  # the paper's takes 500 rounds
+    monkeypatch.setattr(rates, "RUNS", {"ExactPerPCA": rates.RUNS["ExactPerPCA"]})  # The paper's run takes 500 rounds.
     found = [rates.statistical(rates.UNLIKE, n, seed=42) for n in (3000, 30_000)]
     ratio = {name: found[1][name] / found[0][name] for name in found[0]}
     assert 0.07 <= ratio["ExactPerPCA"] <= 0.14

@@ -50,7 +50,7 @@ def test_the_batched_run_is_the_loop_over_clients(variant):
     order = rng.permutation(len(X))
     parts = np.split(X[order], [23, 46, 69])
     true = np.linalg.svd(X, full_matrices=False)[2][:5].T
-    others = [Variant("OPT", 8), Variant("vanilla", 2)]  # run beside it, which changes nothing
+    others = [Variant("OPT", 8), Variant("vanilla", 2)]  # others run at the same time, which changes nothing
     found = program.run(posed, [others[0], variant, others[1]], 12)[1]
     loop = one_client_at_a_time(parts, posed.start, true, variant.align, variant.p, 12, variant.decay)
     np.testing.assert_allclose(found.measured, loop, rtol=1e-6, atol=1e-12)

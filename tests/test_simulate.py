@@ -124,7 +124,7 @@ def test_checkpoint_is_left_behind_and_removed(tmp_path: Path) -> None:
     resumed = simulate(
         "ssi", shards, n_components=2, checkpoint=path, on_round=lambda session: seen.append(len(session.history))
     )
-    assert seen[0] == 4  # it went on, and did not begin anew
+    assert seen[0] == 4  # It continued, and did not start again.
     assert not list(tmp_path.iterdir())
     same_bits(resumed, simulate("ssi", shards, n_components=2, checkpoint=path))
     assert not list(tmp_path.iterdir())

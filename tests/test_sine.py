@@ -144,7 +144,7 @@ def test_rows_of_lower_rank_than_wanted_end_as_converged(name):
     assert result.status.words.endswith(
         "; beside the first, components 3 and 4 have no variance but rounding: any directions would do"
     )
-    assert len(result.history) < 50  # the patience of all of them: it is not waited for
+    assert len(result.history) < 50  # The run does not wait for the patience of every client.
     exact = simulate(name, parts, n_components=2)
     assert exact.sine_estimate_ <= 1e-9
     assert "rounding" not in exact.status.words

@@ -45,7 +45,7 @@ def test_krylov_needs_fewer_messages_for_the_same_answer(scale, mask, tol):
 @every("algorithm", ITERATING)
 def test_the_answer_is_that_of_the_new_rows(algorithm):
     data = two_lead(4)
-    far = simulate("krylov", [shard[:, ::-1] for shard in data], n_components=2)  # a start that is no help
+    far = simulate("krylov", [shard[:, ::-1] for shard in data], n_components=2)  # a start that does not help
     result = simulate(algorithm, data, n_components=2, init=far)
     assert result.status.ok
     assert sine(result.components_, leading(data, 2)) < 1e-4

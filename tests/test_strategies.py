@@ -31,9 +31,10 @@ pytestmark = pytest.mark.usefixtures("lines")
 
 CLIENTS = {c.algorithms[0]: c for c in (getattr(clients, n) for n in clients.__all__) if getattr(c, "algorithms", ())}
 SHARDS = unequal()
-WINDOW = 8  # of messages in flight, where a test sets it
+WINDOW = 8  # the number of messages in flight, if a test sets it
 each = pytest.mark.parametrize("name", registry.ALGORITHMS)
-WAYS = ["krylov", "median_pca", "uda", "consensus_rpca", "exact_per_pca"]  # in which answers come together
+# algorithms with different ways to merge answers
+WAYS = ["krylov", "median_pca", "uda", "consensus_rpca", "exact_per_pca"]
 
 
 def test_each_algorithm_has_a_strategy_and_a_client():
@@ -101,13 +102,13 @@ def test_more_nodes_than_the_window(name, monkeypatch):
 
     monkeypatch.setattr(Nodes, "read", keep)
     grid.on_push = lambda message: watch()
-    grid.delay = lambda message: 40 * (message.metadata.dst_node_id == grid.node(0))  # first in order, last to come
+    grid.delay = lambda message: 40 * (message.metadata.dst_node_id == grid.node(0))  # The first client answers last.
     given = {"local_steps": 1, "max_rounds": 4} if name == "local_power" else SHORT.get(name, {})
     gc.collect()
     result = NAMED[name](n_components=2, **given).fit(grid)
     assert_same_bits(result, simulate(registry.make(name, **given), shards, n_components=2))
     assert peaks["opening"] > WINDOW
-    if name == "uda":  # its server needs all answers together
+    if name == "uda":  # The server of uda needs all answers together.
         assert peaks["uda"] > WINDOW
     else:
         assert WINDOW - 2 <= peaks[name] <= WINDOW + 2
@@ -271,7 +272,7 @@ def test_flowers_own_loop_gives_the_same_components(name):
         strategy,
         grid,
         ArrayRecord(),
-        num_rounds=len(reference.history) + 2,  # those that are too many ask nothing
+        num_rounds=len(reference.history) + 2,  # Additional rounds ask nothing.
         train_config=ConfigRecord({"lr": 0.5}),
         evaluate_fn=lambda number, arrays: told.update({number: len(arrays)}),
     )
@@ -384,7 +385,7 @@ def test_messages_per_node(name):
         assert counts == {result.rounds + 1}  # the opening makes the first product
         assert not result.history.of("ritz")
     else:
-        asked = 1 if name in ("dcf_pca", "consensus_rpca") else 0  # for the size of an entry
+        asked = 1 if name in ("dcf_pca", "consensus_rpca") else 0  # One more message asks for the size of an entry.
         assert counts <= {result.rounds + 1 + asked, result.rounds + 2 + asked}
 
 

@@ -35,7 +35,8 @@ def test_st_miss_equals_a_loop_over_rows_with_lapacks_svd(problems):
             assert max(moving.se(P, V.T) for P, V in zip(reference, result.components_, strict=True)) < 1e-12
             assert np.abs(result.components_ @ result.components_.transpose(0, 2, 1) - np.eye(R)).max() < 1e-12
     values = np.linalg.svd(np.nan_to_num(problem.Y[:60]), compute_uv=False)[:R] ** 2
-    np.testing.assert_allclose(result.values_[0], values, rtol=1e-8)  # not divided by the rows
+    # These values are not divided by the number of rows.
+    np.testing.assert_allclose(result.values_[0], values, rtol=1e-8)
     assert result.rows_.tolist() == [60] * 20
 
 

@@ -15,7 +15,7 @@ from flower_pca.data.sources import Arrivals
 from flower_pca.strategies import TrackingStrategy, arrays_of
 from sims.over_air import moving
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import ArrayRecord, Context, RecordDict
 

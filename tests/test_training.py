@@ -10,7 +10,7 @@ from fake_grid import FakeGrid
 from flower_pca import Projection, simulate
 from flower_pca.strategies import Krylov
 
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Context, RecordDict
     from flwr.client import NumPyClient

@@ -36,7 +36,7 @@ def run_between(grid, others, every=2):
 @pytest.mark.parametrize(
     ("asked", "name"),
     [
-        *(({}, "krylov"), ({"mask": True}, "ssi")),  # which keep nothing
+        *(({}, "krylov"), ({"mask": True}, "ssi")),  # algorithms whose clients keep nothing
         ({}, "faps"),
         ({"mask": True}, "consensus_rpca"),
     ],
@@ -68,7 +68,7 @@ def test_the_oldest_memory_goes_once_there_are_many(tmp_path, monkeypatch):
             run_briefly("faps", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"), seed=seed)
     files = sorted(path.name.rpartition("-")[0] for path in tmp_path.glob("*.npz"))
     assert files == [f"flower_pca-{i}-run" for i in range(3) for _ in range(3)]
-    assert len(list(tmp_path.glob("*-run-*"))) == 2 * len(files)  # and a lock of each
+    assert len(list(tmp_path.glob("*-run-*"))) == 2 * len(files)  # There is a lock file for each of them.
 
 
 def test_a_run_that_keeps_nothing_leaves_a_line_in_the_record_alone(tmp_path):
@@ -88,7 +88,7 @@ REMEMBERING = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta is")  # clients this alike have hardly anything of their own
+@pytest.mark.filterwarnings("ignore:theta is")  # Clients as similar as these have almost no own components.
 @pytest.mark.parametrize(("name", "asked"), [*((name, {}) for name in REMEMBERING), ("per_pca", {"mask": True})])
 def test_what_a_lost_memory_has_disturbed_is_noted_and_is_right_or_not_called_converged(name, asked, tmp_path):
     spec, k, parts = REMEMBERING[name]

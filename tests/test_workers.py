@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-GROUPS = {"ray": "cluster", "browser": "tab", "federation": "federation"}  # what a group shares
+GROUPS = {"ray": "cluster", "browser": "tab", "federation": "federation"}  # the resource that each group shares
 
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is one process for all tests")

@@ -8,8 +8,8 @@ import numpy as np
 from flower_pca import registry
 
 D = 9
-SPLIT = {"columns_opening", "loadings"}  # of columns at different places: a node answers with scores by its own rule
-SILENT = {"standardize", "names"}  # which ask for nothing of the rows
+SPLIT = {"columns_opening", "loadings"}  # stages of runs over columns: a node answers with scores by its own rule
+SILENT = {"standardize", "names"}  # stages that ask for nothing about the rows
 PLAIN = sorted(name for name, stage in registry.STAGES.items() if not stage.by_row and name not in SPLIT | SILENT)
 
 

@@ -14,7 +14,7 @@ D = 8
 RNG = np.random.default_rng(5)
 SHARDS = [RNG.standard_normal((60, D)) * size for size in (1.0, 3.0, 2.0)]
 ONE = np.eye(D)[:, :1]
-LARGEST = 1  # the node that meets a bound first
+LARGEST = 1  # The first node to reach a bound
 TRUE = float(np.abs(SHARDS[LARGEST].T @ (SHARDS[LARGEST] @ ONE)).max())
 
 
@@ -58,14 +58,14 @@ def test_max_dropouts_ends_a_search_by_halving(lost, tmp_path):
         except RefusedError as error:
             words = str(error)
         for node in nodes:
-            node.start()  # new runs of Flower make no difference
+            node.start()  # A new run of Flower changes nothing.
     assert refused == lost + 1
     assert words == (
         f"{refused} masked sums of this node have lost a member, but its max_dropouts is {lost}. Each such "
         "sum reveals how large the answers beyond the bounds are. Ask the node's operator."
     )
     with pytest.raises(RefusedError, match="masked sums of this node have lost a member"):
-        keeps_to(nodes, 1e6)  # which it would keep to
+        keeps_to(nodes, 1e6)  # The node could keep to this bound.
 
 
 @pytest.mark.slow

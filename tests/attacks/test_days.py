@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 NAMES = ["age", "bp", "chol", "hb"]
 LOT = {"min_change": 20, "min_rows": 20, "allow_sparse_columns": True}
-DAYS = 25  # of a node; forty nodes have a thousand
+DAYS = 25  # days per node; forty nodes give a thousand
 
 
 class Hospital:
@@ -177,7 +177,7 @@ class Clinic(Hospital):
         """Write the file as it is exported on that day: with other dates, hours of midnight, separators and commas."""
         rng, table = self.rng, self.file(ids=True)
         who = table.pop("patient").str[1:].astype(int).tolist()
-        day = np.array([self.born[one] for one in who]) + (rng.random() < 0.1)  # of another time zone
+        day = np.array([self.born[one] for one in who]) + (rng.random() < 0.1)  # as if exported in another time zone
         dates = pd.to_datetime(day, unit="D", origin="1899-12-30")
         forms = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%y", "%Y-%m-%dT00:00:00+02:00")
         table["born"] = dates.strftime(forms[rng.integers(4)]) if self.count > 60 and rng.random() < 0.5 else day

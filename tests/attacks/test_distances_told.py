@@ -19,7 +19,7 @@ ASKED = {
 }
 WITHOUT_EACH = {**ASKED, "values": np.full(2, 60.0)}
 BY_ROW = np.full((60, 2), 1e30)
-BY_ROW[17] = 1.0  # all others are next to nothing: what is counted further out is this row
+BY_ROW[17] = 1.0  # All other rows are tiny, so anything counted further out is this row.
 
 
 @every(

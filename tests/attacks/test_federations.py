@@ -20,7 +20,7 @@ BUDGET = noise_of(1.0, 1e-6) ** 2
 ASKED = noise.instruction(clip=1.0, std=1.0001 / np.sqrt(BUDGET), budget=BUDGET)
 PARTS = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,)}
 
-AGAIN = {  # how a table comes to another federation
+AGAIN = {  # ways in which a table gets into another federation
     "the same": lambda X: X,
     "in another order": lambda X: X[::-1],
     "with its columns in another order": lambda X: X[:, ::-1],
@@ -40,7 +40,7 @@ def test_a_budget_is_spent_once_whatever_partition_id_asks(how, memory, tmp_path
         with pytest.raises(RefusedError, match="max_epsilon"):
             Node(key, AGAIN[how](X), **rules).ask("ssi", {"Z": ONE}, layers={"dp": ASKED})
     other = Node(9, 0.3 * SHARDS[1], **rules).ask("ssi", {"Z": ONE}, layers={"dp": ASKED})
-    assert other["Y"].shape == (D, 1)  # other rows have a budget of their own
+    assert other["Y"].shape == (D, 1)  # Other rows have a separate budget.
 
 
 def test_two_names_for_the_same_rows_are_said_to_the_operator(tmp_path, caplog):
@@ -79,7 +79,7 @@ def test_two_federations_that_differ_by_a_site_do_not_reveal_the_site(tmp_path):
         return Sums(nodes).sum("summed_opening", {}, PARTS, dict.fromkeys(PARTS, 0.0))["sums"]
 
     sums(sites_of((0, 1, 2), tmp_path, 10))
-    sums(sites_of((0, 1, 2), tmp_path, 30))  # the same nodes once more tell nothing new
+    sums(sites_of((0, 1, 2), tmp_path, 30))  # The same nodes again reveal nothing new.
     with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
         sums(sites_of((0, 1, 2, 3), tmp_path, 20))
 
@@ -112,7 +112,7 @@ def test_a_site_that_leaves_is_not_told_by_the_sum_of_those_that_are_left(groups
     for changed in range(3):
         nodes[changed].X = people(np.vstack([SHARDS[changed], lots[changed]]))
         if changed < 2:
-            with pytest.raises(RefusedError, match=words):  # the third has nobody new
+            with pytest.raises(RefusedError, match=words):  # The third site has no new people.
                 summed_product(nodes[:3])
     if groups == 1:
         with pytest.raises(RefusedError, match=words):
@@ -123,7 +123,7 @@ def test_a_site_that_leaves_is_not_told_by_the_sum_of_those_that_are_left(groups
     assert error_of(before - after, own) > 0.05
     assert error_of(before - after, own - sum(lot.T @ lot for lot in lots)) < 1e-9
     with pytest.raises(RefusedError, match="nobody has been added to its rows since"):
-        summed_product(nodes)  # nor may it come back over the same rows
+        summed_product(nodes)  # It may not come back with the same rows, either.
 
 
 def test_without_ids_a_site_that_leaves_ends_the_sums(tmp_path):
@@ -136,7 +136,7 @@ def test_without_ids_a_site_that_leaves_ends_the_sums(tmp_path):
 
 
 MANY = RNG.standard_normal((2000, D))
-NOT_KNOWN_AGAIN = {  # as the page says
+NOT_KNOWN_AGAIN = {  # The page lists these.
     "in another precision": lambda X: X.round(3),
     "in other units": lambda X: 10.0 * X,
     "with a column more": lambda X: np.c_[X, np.arange(len(X))],

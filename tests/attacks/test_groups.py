@@ -52,7 +52,7 @@ def test_groups_are_remembered_from_run_to_run_and_not_by_position(tmp_path):
     assert Sums(nodes[::-1]).product(EVERYTHING).shape == (D, D)
     with pytest.raises(RefusedError, match="max_groups"):
         Sums(nodes[:3])
-    assert Sums(nodes).product(EVERYTHING).shape == (D, D)  # what was refused was not a group
+    assert Sums(nodes).product(EVERYTHING).shape == (D, D)  # A refused request does not count as a group.
 
 
 @pytest.mark.slow
@@ -61,8 +61,8 @@ def test_a_group_more_and_a_loss_are_what_the_operator_admits(tmp_path):
     Sums(nodes[:5]).product(EVERYTHING)
     Sums(nodes[:5]).product(EVERYTHING, lost=[4])  # one is lost
     Sums(nodes[:5]).product(EVERYTHING, lost=[4])  # again
-    Sums(nodes[:4]).product(EVERYTHING)  # and for good
-    Sums(nodes).product(EVERYTHING)  # a site joins: the second group
+    Sums(nodes[:4]).product(EVERYTHING)  # It stays refused.
+    Sums(nodes).product(EVERYTHING)  # A site joins, which makes a second group.
     with pytest.raises(RefusedError, match="at most 2 groups of peers, of whom at most 1 may be lost"):
         Sums(nodes[:5]).product(EVERYTHING, lost=[3])
     with pytest.raises(RefusedError, match="at most 2 groups"):

@@ -13,7 +13,7 @@ from flower_pca.strategies import PCAStrategy
 pytestmark = pytest.mark.usefixtures("lines")
 
 SHARDS = unequal()[:4]
-OTHERS = sum(len(X) for X in SHARDS[2:])  # rows of the node that says what is so
+OTHERS = sum(len(X) for X in SHARDS[2:])  # the rows of the honest node
 PROPERTIES = "getpropertiesres.properties"
 
 
@@ -100,7 +100,7 @@ def test_an_answer_that_no_rows_of_its_clients_have_is_left_out(stage):
 def test_one_client_of_a_stack_that_tells_what_its_rows_cannot_is_left_out_alone():
     def change(a):
         changed = np.array(a)
-        if a.ndim == 3 and len(a) == 2:  # while both are asked
+        if a.ndim == 3 and len(a) == 2:  # both clients are in the message
             changed[1] *= 1e3
         return changed
 

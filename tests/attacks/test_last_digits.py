@@ -90,7 +90,7 @@ def test_no_digit_is_lost_before_the_noise_is_added(deviation):
     for x, n, y in zip(a, z, got, strict=True):
         steps = Fraction(x) / Fraction(step)
         rest = float(steps - math.floor(steps)) + deviation / step * n
-        assert y / step == float(math.floor(steps) + round(rest))  # beyond 2^53 steps rounded once more
+        assert y / step == float(math.floor(steps) + round(rest))  # Beyond 2^53 steps, the number is rounded once more.
     whole = np.rint(rng.standard_normal(300) * 1e6) * step
     alone = drawing.add_noise(whole, deviation, seeded_bits(8)) - whole
     np.testing.assert_array_equal(alone, np.rint(deviation / step * z) * step)

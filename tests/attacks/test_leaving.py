@@ -44,7 +44,7 @@ def test_new_rows_that_are_like_the_old_ones_do_not_hide_a_site_that_has_left(fo
     after = total_of(signed(tmp_path / "later", new, profile="masked"))
     left = SITES[3].T @ SITES[3]
     assert error_of(before - after, left) < 0.2
-    assert error_of(before / 4, left) > 0.5  # what one would guess of it
+    assert error_of(before / 4, left) > 0.5  # A guess from the earlier sum is far off.
 
 
 def test_a_site_that_leaves_is_told_by_the_sums_of_the_others_as_the_command_says(four, tmp_path, capsys):
@@ -58,7 +58,7 @@ def test_a_site_that_leaves_is_told_by_the_sums_of_the_others_as_the_command_say
     assert leave(configs[3], "--go", "--consent", consent, "--yes") == 0
     assert leave(configs[0], "--consent", consent) == 0
     with pytest.raises(RefusedError, match="max_groups"):
-        total_of(nodes[:3])  # nothing was done yet
+        total_of(nodes[:3])  # Nothing has been changed yet.
     for config in configs[:3]:
         capsys.readouterr()
         assert leave(config, "--consent", consent, "--yes", "--json") == 0

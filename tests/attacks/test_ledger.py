@@ -54,7 +54,7 @@ def test_noise_is_not_averaged_away_under_changing_names_of_runs(folder, tmp_pat
 
     def ask(number):
         if number % 3 == 0:
-            node.start()  # and a new run of Flower
+            node.start()  # Start a new run of Flower.
         node.ask("ssi", {**NOISED, "dp.budget": noise_of(2.0, 1e-6) ** 2}, run=f"r{number % 7}", number=number)
 
     count, words = answered_first(ask, 100)
@@ -102,7 +102,7 @@ def test_a_ledger_is_written_when_it_has_changed_and_only_then(tmp_path):
     """A write is one to the card of a small board, and waits for it."""
     path = tmp_path / "ledger.npz"
     change = [
-        lambda book: None,  # a new one is there from the first look on
+        lambda book: None,  # a new ledger exists after the first look
         lambda book: None,
         lambda book: setattr(book, "columns", 3),
         lambda book: book.runs.update(a=1),
@@ -132,7 +132,7 @@ def test_neither_a_new_node_id_nor_another_transport_is_a_new_budget(lines, tmp_
     context = partial(Context, 1, node_config={}, state=RecordDict(), run_config={})
     clients = [PCAClient(X, context=context(node_id=i), **rules) for i in (7, 8, 9)]
     assert ["refusal" in client.fit(*asked)[2] for client in clients] == [False, False, True]
-    alone = PCAClient(X, max_messages_ever=2)  # in process, without a context
+    alone = PCAClient(X, max_messages_ever=2)  # a client in this process, without a context
     assert ["refusal" in alone.fit(*asked)[2] for _ in range(3)] == [False, False, True]
     spent = []
     for _ in range(2):
@@ -291,7 +291,8 @@ def test_what_a_node_keeps_is_its_own(tmp_path):
     finally:
         os.umask(before)
     files = [*(tmp_path / "own").iterdir(), *(tmp_path / "memory").iterdir()]
-    assert len([file for file in files if file.suffix == ".npz"]) == 5  # also the key of marks, and rows of runs
+    # 5 files: they include the key of marks and the files of runs
+    assert len([file for file in files if file.suffix == ".npz"]) == 5
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("own", "memory")} == {0o700}
 
@@ -313,5 +314,5 @@ def test_a_system_that_cannot_lock_files_is_reported(tmp_path, monkeypatch):
     with pytest.raises(RefusedError, match=r"This system \(\w+\) cannot lock files"):
         Node(0, X, memory_dir=tmp_path).ask("ssi", {"Z": ONE})
     assert Node(0, X).ask("ssi", {"Z": ONE})["Y"].shape == (D, 1)
-    with base_files.lock(tmp_path / "file", wait=False):  # as a checkpoint is kept there, and taken away again
+    with base_files.lock(tmp_path / "file", wait=False):  # The lock file is created and deleted, as for a checkpoint.
         assert list(tmp_path.iterdir()) == []

@@ -53,7 +53,7 @@ def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
             node.ask(stage, asked, algorithm="consensus_rpca")
     else:
         assert node.ask(stage, asked, algorithm="consensus_rpca")["G"].shape == (2, 2)
-    data = LocalData(X)  # nor without the check
+    data = LocalData(X)  # It does not loop without the check, either.
     client_half.answer(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
 
 
@@ -204,7 +204,7 @@ def differing(record, other):
     for name, value in other.items():
         if value is not None:
             record[name] = value
-        elif name in record:  # nodes may share what they are sent
+        elif name in record:  # Nodes may share the arrays that they receive.
             del record[name]
 
 
@@ -229,7 +229,7 @@ def test_a_node_of_another_version_is_left_out_and_named(other, refuses):
     (said,) = {r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures}
     assert said.startswith("An answer comes from flower_pca ")
     assert said.endswith("Install flower_pca 0.1 everywhere.")
-    assert len(result.history[0].failures) == 1  # at its first answer
+    assert len(result.history[0].failures) == 1  # The node fails with its first answer.
     assert is_pca_of(result, [shard for i, shard in enumerate(shards) if i != 2], angle=1e-4)
 
 

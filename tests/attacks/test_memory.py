@@ -179,7 +179,8 @@ def test_one_client_that_was_asked_once_more_is_noticed(before, tmp_path):
     first, _, then, shapes = ASKED["consensus_rpca"]
     bounds, nodes = dict.fromkeys(shapes, 1e8), nodes_in(tmp_path)
     if before == "nothing":
-        with pytest.raises(Exception, match="at least 3"):  # the sum of one is none, and its memory has moved
+        # A sum of one client is refused, but its memory has changed.
+        with pytest.raises(Exception, match="at least 3"):
             Sums(nodes, algorithm="consensus_rpca", run="one").sum(
                 "consensus_rpca", first, shapes, bounds, lost=[i for i in range(len(SHARDS)) if i != VICTIM]
             )
@@ -202,10 +203,11 @@ def test_memory_from_unmasked_messages_is_not_used_under_masks(kept, tmp_path):
     sums = Sums(nodes, algorithm="consensus_rpca", run="one")
     total = sums.sum("consensus_rpca", then, shapes, dict.fromkeys(shapes, 1e8))
     assert error_of(total["B"], TRUTH) > 0.5
-    assert not total["B"].any()  # nobody has a V, and no step was asked for
+    assert not total["B"].any()  # No client has a V, and the message asks for no step.
     nodes[VICTIM].ask("consensus_rpca", first, run="one", number=10**6)
     assert sums.nodes is nodes
-    with pytest.raises(Exception, match=r"The secrets|mask"):  # in the midst of a set-up, that ends it for the victim
+    # In the middle of a set-up, this ends the set-up for the victim.
+    with pytest.raises(Exception, match=r"The secrets|mask"):
         sums.sum("consensus_rpca", then, shapes, dict.fromkeys(shapes, 1e8))
 
 

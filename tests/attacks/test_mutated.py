@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 SEEDS = 6
 EVERY = int(os.environ.get("FLOWER_PCA_MUTATED", "5000"))
-SPENT = 100  # products that a stage may make beside the loops that it is asked for
+SPENT = 100  # products that a stage may compute in addition to the requested loops
 D = 8
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, D))
@@ -82,7 +82,7 @@ def genuine():
     run = assembly.run(assembly.config("exact_per_pca(max_rounds=3)", n_components="shared"))
     note("exact_per_pca", run, Shards([LocalData(X + 9.0 * X[:, :1])] * 3))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
-    none = {"covariates": np.array(0)}  # of which runs without names of columns have none
+    none = {"covariates": np.array(0)}  # Runs without names of columns have no covariates.
     later = {"slopes": np.zeros((0, D)), "grand": np.zeros(D), "sigma": np.ones(D)}
     adjusted = [{**first, **none} for first in summed]
     harmonized = [none, *({**second, **later} for second in adjusted)]
@@ -94,15 +94,16 @@ def genuine():
         ("standardize", "hardy_weinberg"): [{"least": np.array(1e-6)}],
         ("names", "names"): [{}],
         ("sparse_pca", "oblique"): [{"Z": U}],
-    }  # sent where no product is known
+    }  # sent if no product is known
     return {**found, ("ssi", "summed_opening"): summed, **alone}
 
 
 def mutated(rng, arrays):
     """A message with one or two of its arrays changed, dropped or added."""
     arrays = {name: np.asarray(a) for name, a in arrays.items()}
-    for _ in range(1 + int(rng.random() < 0.3)):  # of two changes, one is mostly refused before the other counts
-        own = bool(arrays) and rng.random() < 0.5  # others are refused by name
+    # With two changes, the first one is usually refused before the second matters.
+    for _ in range(1 + int(rng.random() < 0.3)):
+        own = bool(arrays) and rng.random() < 0.5  # Arrays of other stages are refused by name.
         name = str(rng.choice([*arrays] if own else [*arrays, *SMALL, *LOOSE]))
         value = STRANGE[int(rng.integers(len(STRANGE)))]
         match int(rng.integers(7)):
@@ -289,7 +290,8 @@ def test_a_wrong_array_of_a_masked_sum_is_refused_by_its_kind(genuine_messages):
             seen.add((stage, name))
             less = {other: a for other, a in arrays.items() if other != name}
             others = [less, *({**arrays, name: a} for a in others_of(arrays[name]))]
-            for i, other in enumerate(others if of_protocol else others[case % 3 :: 3]):  # whole without masks: above
+            # All messages without masks are tested above.
+            for i, other in enumerate(others if of_protocol else others[case % 3 :: 3]):
                 node.context.state.clear()
                 node.context.state.update(states[phase])
                 try:

@@ -26,7 +26,7 @@ RNG = np.random.default_rng(0)
 GAPS = RNG.standard_normal((400, D))
 GAPS[:300, 0] = np.nan
 ONE = np.zeros((1, D))
-ONE[0, 0] = 1e6  # it would move the mean of the column, and with it 300 rows
+ONE[0, 0] = 1e6  # This value would move the mean of the column, and with it all 300 rows.
 OWN = Frame(np.zeros(D), np.r_[1.0, np.full(D - 1, 1e9)], own=True)
 
 

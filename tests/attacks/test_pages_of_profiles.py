@@ -38,7 +38,7 @@ from flower_pca.stages.opening import block_of
 pytestmark = pytest.mark.usefixtures("home")
 A, B = twins(seed=3)
 D = A.shape[1]
-BESIDE = [twins(seed=seed)[0] for seed in (4, 5)]  # with components in common
+BESIDE = [twins(seed=seed)[0] for seed in (4, 5)]  # tables that share components
 CLIP = 40.0
 
 
@@ -164,7 +164,7 @@ def a_matrix(told):
     return told.a.ndim == 2 and np.isfinite(told.a).all()
 
 
-HOLDS = {  # of one array of an answer, that it is what the page's words say
+HOLDS = {  # For each array of an answer: a check that it is what the page says
     "the number of rows": lambda told: told.near(told.n),
     "numbers of clients, or of entries that meet a condition": whole_number,
     "single numbers such as a weight or a step size": a_figure,
@@ -188,7 +188,7 @@ HOLDS = {  # of one array of an answer, that it is what the page's words say
 }
 Z = np.linalg.qr(np.random.default_rng(7).standard_normal((D, 2)))[0]
 WEIGHTED = {"rank": np.array(2), "weighted": np.array(1)}
-# what a server can ask for by an algorithm's name, and no run asks for
+# messages that a server can send under an algorithm's name, but that no run sends
 BEYOND = {
     **{name: [(name, WEIGHTED)] for name in ("uda", "dist_pca", "median_pca")},
     "local_power": [("local_power", {"Z": Z, "steps": np.array(2), "aligned": np.array(0)})],
@@ -241,7 +241,7 @@ def seen_by_the_server(foe, name, rows):
             answer = sums.sum(stage, arrays, shapes, dict.fromkeys(shapes, 0.0), frame=frame)
         else:
             answer = nodes[0].ask(stage, arrays, frame, number=number, algorithm=name, layers=layers)
-        answer = {part: a for part, a in answer.items() if part in parts}  # of an evaluation, its metrics
+        answer = {part: a for part, a in answer.items() if part in parts}  # the metrics of an evaluation
         yield arrays, frame, layers, parts, answer
 
 
@@ -252,7 +252,7 @@ def what_is_served(foe):
     for name, words in page.served.items():
         if name != "any algorithm":
             due = set(words.split("; ")) | (common if name in registry.ALGORITHMS else set())
-            # that a closing message can ask for, which a run of covariance does without
+            # a closing message, which a run of covariance does not need
             spare = {"C Z"} if name == "covariance" and foe.profile != "open" else set()
             assert brought_out(foe, name) | spare == due - {"nothing more"}, name
 
@@ -281,12 +281,12 @@ def brought_out(foe, name):
     return found
 
 
-WORDS = {  # of a refusal, by what the page says
+WORDS = {  # the words of a refusal, by the sentence of the page
     "Answers compare rows, which only the rule allow can permit.": "compare single rows",
     "Answers cannot be summed, and masked_only requires sums.": "would reveal a node's own results",
     "Noise cannot cover the answers, and the rules require noise.": "only with noise|asks for noise|bounded answers",
 }
-FIRST = {  # what else may be refused before
+FIRST = {  # other refusals that may come first
     "open": "allow_noise is not set",
     "masked": "allow_noise is not set|masked_only is set",
     "private": "only with noise|bounded answers",
@@ -551,7 +551,7 @@ def test_every_sentence_of_the_page_is_played(profile, capsys):
         if not line.startswith("  "):
             head = line or head
         elif not line.startswith("  - "):
-            assert line.startswith("  X are this node's rows")  # what the letters of the list below stand for
+            assert line.startswith("  X are this node's rows")  # the line that explains the letters of the list below
         elif head == "What a run of each algorithm can reveal":
             names, words = line[4:].split(": ", 1)
             assert set(words.split("; ")) <= {*HOLDS, "nothing more"}

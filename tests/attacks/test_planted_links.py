@@ -148,7 +148,7 @@ def test_a_checkpoint_is_no_link_of_anothers(shared, tmp_path):
     with pytest.raises(DataError, match=r"is a link, and other users may write to its folder"):
         drive(*at_rest(), checkpoint=path)
     shared.chmod(0o700)
-    drive(*at_rest(), checkpoint=path)  # in a folder of one's own a link is one's own
+    drive(*at_rest(), checkpoint=path)  # In your own folder, a link is your own.
 
 
 def test_a_folder_from_which_others_may_take_a_ledger_away_is_refused(tmp_path):

@@ -35,19 +35,19 @@ D = 6
 RNG = np.random.default_rng(0)
 SHARDS = [RNG.standard_normal((100 + 10 * i, D)) + i for i in range(4)]
 X, ALL, ONE = SHARDS[0], np.eye(D), np.eye(D)[:, :1]
-ROW = 1e6 * np.ones((1, D))  # a row that shows wherever it comes in
+ROW = 1e6 * np.ones((1, D))  # a row so large that it is visible in any sum
 OPENING = {"peaks": False, "seed": 1, "width": 2}
 STD = 8.0
 BUDGET = {"dp.clip": 1.0, "dp.noise": STD, "dp.budget": noise_of(1.0, 1e-6) ** 2}
 NOISED = {"Z": ONE, **BUDGET}
-BOUNDED = {  # what may be asked for with noise
+BOUNDED = {  # requests that are answered with noise
     "ssi": {"Z": ONE},
     "krylov": {"B": ONE},
     "covariance": {"columns": D},
     "private_opening": {"sums": True, "columns": True},
 }
 PARTS = {"Y": (D, 1), "n": ()}
-# for which some stages are refused first
+# names for which some stages are refused first
 OTHERS = "compare single rows|allow_noise is not set|must be about columns, but this one"
 
 
@@ -131,7 +131,7 @@ def in_sums_with_two_others_of_its_list(foe):
         Sums(nodes[:2])
     with pytest.raises(RefusedError, match="has not signed its keys"):
         Sums([nodes[0], *[Node(i, np.zeros((30, D))) for i in (1, 2)]])
-    with pytest.raises(RefusedError, match="trusted_keys"):  # by owners of keys that the server has made
+    with pytest.raises(RefusedError, match="trusted_keys"):  # signed with keys that the server has made
         Sums([nodes[0], *foe.nodes(owners="strangers")[1:]])
     with pytest.raises(RefusedError, match="single_masks"):
         Sums(nodes, single=True)
@@ -149,7 +149,7 @@ def always_the_same_ones(foe):
     for node, rows in zip(nodes, SHARDS, strict=True):
         node.X = with_ids(np.vstack([rows, RNG.standard_normal((25, D))]))
     with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
-        foe.product(nodes[1:])  # nor after people have been added
+        foe.product(nodes[1:])  # Adding people changes nothing.
 
 
 def rows_stay_as_they_were(foe):
@@ -220,7 +220,7 @@ def same_sums(foe, tables):
         product = Sums(nodes).sum("ssi", {"Z": Z}, {"Y": Z.shape, "n": ()}, {"Y": 1e12, "n": 1e6})
         opening = Sums(nodes, algorithm="krylov").sum("summed_opening", {}, openings, dict.fromkeys(openings, 0.0))
         found.append({**product, **opening})
-    for name, a in found[0].items():  # but for the rounding of fixed point, which is drawn anew for each sum
+    for name, a in found[0].items():  # up to the rounding of fixed point, which is drawn again for each sum
         assert np.linalg.norm(a - found[1][name]) <= 1e-10 * np.linalg.norm(a)
 
 
@@ -605,7 +605,7 @@ def test_a_node_says_at_start_what_it_runs_and_what_its_own_rules_give_up(caplog
         assert "With max_epsilon=3.0 instead of 1.0, the answers can reveal more about single rows." in caplog.text
         assert "min_rows" not in caplog.text
         Node(0, X, profile="private", memory_dir=tmp_path, on_small_change="refuse", allow_sparse_columns=True)
-        assert "on_small_change" not in caplog.text  # which has no part in an answer there
+        assert "on_small_change" not in caplog.text  # The rule does not affect answers there.
     found = promises.weaker(Rules.of(None, {"profile": "masked", "trusted_keys": "/k", "on_small_change": "refuse"}))
     assert "the server learns when rows of the file have changed" in found["on_small_change"]
 

@@ -33,7 +33,7 @@ def first(count, value=1.0, others=0.0):
     return np.where(np.arange(N) < count, value, others)
 
 
-COLUMNS = {  # what is in a column, and whether it tells of fewer than 50 rows
+COLUMNS = {  # the values of a column, and whether it reveals fewer than 50 rows
     "a constant": (first(0), False),
     "a rare code": (first(1), True),
     "a code of 49": (first(49), True),
@@ -89,7 +89,7 @@ def test_columns_that_the_operator_allows_are_answered_of():
 CODED = np.random.default_rng(1)
 HALF, THIRD = (CODED.random(N) < 0.5) * 1.0, (CODED.random(N) < 0.35) * 1.0
 STAGE = CODED.integers(0, 4, N) * 1.0
-TENTH = np.random.default_rng(6).permutation(N) % 10  # of which each has twenty rows
+TENTH = np.random.default_rng(6).permutation(N) % 10  # ten codes with twenty rows each
 
 
 def but_for(count, column, by=1.0):
@@ -100,7 +100,7 @@ def but_for(count, column, by=1.0):
     return column
 
 
-TOGETHER = {  # columns of codes, and whether a combination of them tells of fewer than 20 rows
+TOGETHER = {  # columns of codes, and whether a combination of them reveals fewer than 20 rows
     "one of a code has not the other": ([HALF, but_for(1, HALF)], True),
     "nineteen have not": ([HALF, but_for(19, HALF)], True),
     "twenty have not": ([HALF, but_for(20, HALF)], False),
@@ -148,7 +148,7 @@ def test_a_combination_of_codes_that_tells_of_few_rows_is_refused(how, store, ca
         return
     with pytest.raises(RefusedError, match="A column of this node reveals fewer rows than its min_rows"):
         node.ask("ssi", {"Z": Z})
-    assert " with column " in caplog.text  # and no column by itself
+    assert " with column " in caplog.text  # No single column is named.
     every = ",".join(f"column {i}" for i in range(2, rows.shape[1]))
     assert Node(0, store(rows), min_rows=20, allow_sparse_columns=every).ask("ssi", {"Z": Z})["Y"].shape == Z.shape
 
@@ -256,7 +256,8 @@ def test_random_columns_of_codes_give_no_sum_that_reveals_few_people(tmp_path):
         assert fewest_rows(codes[:, told]) >= 20, seed
 
 
-GAPS = {  # how many rows have a gap in one of two columns only, and whether that tells of fewer than 20 rows
+# the number of rows with a missing value in only one of two columns, and whether this reveals fewer than 20 rows
+GAPS = {
     "one has no gap in the other": (1, True),
     "nineteen have none": (19, True),
     "twenty have none": (20, False),

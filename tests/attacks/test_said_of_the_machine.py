@@ -33,7 +33,7 @@ def tell(tmp_path):
         content = wire.write_request(broadcast, 1, algorithm="krylov", run="r", extra={})
         try:
             content = app.client_app(Message(content, dst_node_id=5, message_type=kind), context).content
-        except Exception as error:  # of which Flower sends the words
+        except Exception as error:  # Flower sends the words of this error.
             return str(error)
         assert kind == "train"
         return str(content.config_records["config"]["refusal"])
@@ -70,7 +70,7 @@ def test_no_path_and_no_cell_leaves_a_node(case, kind, tell, tmp_path):
     assert str(tmp_path) not in told
     assert any(
         "of this node cannot be used: " in line or "This node cannot answer: " in line for line in lines
-    )  # the operator is told all of it
+    )  # The operator sees the whole message.
 
 
 def test_an_error_that_nobody_foresaw_is_told_by_its_class(monkeypatch):
@@ -91,7 +91,7 @@ def test_an_error_while_rows_are_computed_reveals_none_of_its_words(error, monke
         f"This node could not process a message of ssi ({error.__name__}). The sender may have another version. "
         "Install the same flower_pca everywhere."
     )
-    assert any("Geheim" in line for line in lines)  # the operator is told all of it
+    assert any("Geheim" in line for line in lines)  # The operator sees the whole message.
 
 
 def test_a_host_of_many_clients_tells_no_words_either():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from dishonest import NUMBERS, Node, RefusedError
-from fake_grid import Context  # noqa: F401  # Flower's imports, with what they warn of taken care of
+from fake_grid import Context  # noqa: F401  # imports Flower and suppresses its warnings
 
 from flower_pca.masking import messages
 from flower_pca.masking.group import identity

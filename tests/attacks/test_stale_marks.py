@@ -20,7 +20,7 @@ def forged():
     rows = X.copy()
     rows[50, 2] += 1000.0
     bytes_of = bytearray(rows.tobytes())
-    at = len(bytes_of) - 8  # the low half of the last number
+    at = len(bytes_of) - 8  # the low half of the last number in the file
     before = zlib.crc32(bytes_of)
     moves = [zlib.crc32(flipped(bytes_of, at, [bit])) ^ before for bit in range(BITS)]
     bits = solution(moves, before ^ zlib.crc32(X.tobytes()))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 EVERY = int(os.environ.get("FLOWER_PCA_STRANGE", "2000"))
 KINDS = ["O", "c16", "f2", "?", ">f8", ">i4", ">f4", "u8", "i2", "f4", "S8", "U3", "M8[s]", "m8[s]", "V8", "g"]
-NAN = np.frombuffer(struct.pack("<Q", 0x7FF4DEADBEEF0001))[0]  # a signalling one, which carries something
+NAN = np.frombuffer(struct.pack("<Q", 0x7FF4DEADBEEF0001))[0]  # a signaling NaN, which carries a payload
 BITS = [NAN, -0.0, 5e-324, -5e-324, 2.2e-308, 1e-310, np.nextafter(1.0, 2.0), -np.inf, 65504.0, 2.0**53 + 2]
 NAMES = [
     "", " ", "\x00", "\x1b[2Jx", "U\n", "a" * 5000, "frame.mean", "frame.own", "frame.scale", "wire.bits", "auto", "d",
@@ -54,11 +54,11 @@ def strange(rng, arrays, other):
     """A message with one to three of its arrays made strange."""
     arrays = {name: np.asarray(a) for name, a in arrays.items()}
     for _ in range(int(rng.integers(1, 4))):
-        foreign = not arrays or rng.random() < 0.4  # which is mostly refused by name
+        foreign = not arrays or rng.random() < 0.4  # Such arrays are usually refused by name.
         name = str(rng.choice([*arrays, *NAMES] if foreign else list(arrays)))
         a = np.asarray(arrays.get(name, np.eye(D)[:, :2]))
         match int(rng.integers(9)):
-            case 0:  # of another stage's message, under its own name or this one
+            case 0:  # an array of another stage, under its own name or this one
                 taken = str(rng.choice(list(other))) if other else name
                 arrays[name if rng.random() < 0.5 else taken] = np.asarray(other.get(taken, a))
             case 1 | 2:
@@ -94,7 +94,8 @@ def told_otherwise(rng, arrays, config):
     """The arrays and the config of a message, with a name or a value of the config that is another now and then."""
     names, config = list(arrays), dict(config)
     if names and rng.random() < 0.15:
-        names[int(rng.integers(len(names)))] = names[int(rng.integers(len(names)))]  # twice, mostly
+        # usually a name that is there twice
+        names[int(rng.integers(len(names)))] = names[int(rng.integers(len(names)))]
     config["names"] = ",".join(names)
     if rng.random() < 0.3:
         config[str(rng.choice([*config, "columns", "split", "own", "site", "x"]))] = VALUES[rng.integers(len(VALUES))]
@@ -113,7 +114,8 @@ def test_strange_messages_are_answered_or_refused(genuine_messages, monkeypatch)
     rng, watch = np.random.default_rng(20), Watch(monkeypatch)
     for _ in range(EVERY * 3 // 4):
         algorithm, stage, arrays = picked(rng, genuine_messages)
-        other = picked(rng, genuine_messages)[2] if rng.random() < 0.6 else arrays  # whose arrays are refused by name
+        # arrays of another message, to be refused by name
+        other = picked(rng, genuine_messages)[2] if rng.random() < 0.6 else arrays
         arrays = strange(rng, arrays, other)
         if loops(arrays):
             continue
@@ -163,7 +165,7 @@ def test_the_scale_of_a_column_is_no_number_beside_the_block(kind):
     block = np.ldexp(small.astype(np.float64), [-40, 90])
     said, _, _ = node.client.fit([small, np.array([-40, 90], np.int16)], config)
     assert np.array_equal(said[0], node.ask("ssi", {"Z": block})["Y"])
-    for much in (300, 32767):  # beyond what any block may be, and beyond all numbers
+    for much in (300, 32767):  # above the allowed size, and above the range of floats
         told = node.client.fit([small, np.array([0, much], np.int16)], config)[2]["refusal"]
         assert told.startswith("Z of a message has ")
     assert np.array_equal(node.client.fit([small, np.array([-32768, -2000], np.int16)], config)[0][0], np.zeros((D, 2)))

@@ -122,7 +122,7 @@ def test_a_version_with_names_and_gaps_is_answered_from_as_it_was(tmp_path):
         assert all(np.array_equal(other[name], a, equal_nan=True) for other in said)
 
 
-CHANGES = {  # what becomes of the rows of a node that knows nobody by an id
+CHANGES = {  # changes of the rows of a node without ids
     "a row more": lambda X: with_new(X),
     "nineteen rows more": lambda X: with_new(X, 19),
     "twenty rows more": lambda X: with_new(X, 20),
@@ -167,12 +167,12 @@ def test_a_column_more_hides_no_row_more(tmp_path):
     beside = RNG.standard_normal((len(X) + 1, 1))
     before = product(Table(X, NAMES), tmp_path)
     more = np.hstack([with_new(X), beside])
-    with pytest.raises(RefusedError, match="Z of this message"):  # it still has twelve columns
+    with pytest.raises(RefusedError, match="Z of this message"):  # The node still has twelve columns.
         Node(0, Table(more, (*NAMES, "m")), memory_dir=tmp_path, **LOT).ask("ssi", {"Z": np.eye(D + 1)})
     assert np.array_equal(product(Table(more, (*NAMES, "m")), tmp_path), before)
 
 
-ADDED = {  # of people with ids: what becomes of the table, and whether the last twenty of it are added
+ADDED = {  # changes of a table with ids, and whether the last twenty people are added
     "nineteen people": (lambda X: people(with_new(X, 19)), False),
     "twenty people": (lambda X: people(with_new(X, 20)), True),
     "twenty people, and a birthday": (lambda X: people(with_new(X + (np.arange(len(X)) == 3)[:, None], 20)), True),
@@ -223,7 +223,7 @@ def test_a_lot_has_to_be_what_a_table_has_to_be(tmp_path):
     assert error_of(product(people(np.vstack([coded, lot])), tmp_path, **rules) - before, second_moments(lot)) < 1e-9
 
 
-GAPS = {  # a column of the people who are there, and of forty who come, of whom each may be the one with a gap
+GAPS = {  # a column of the present people and of forty newcomers, one of whom has a missing value
     "of the same code one who comes has none": (np.arange(len(X)) % 2 * 1.0, np.where(np.arange(40) == 7, np.nan, 0.0)),
     "of the same code one who is there has none": (np.where(np.arange(len(X)) == 7, np.nan, 0.0), np.ones(40)),
     "of a few codes some who come have none": (

@@ -277,7 +277,7 @@ def test_no_package_is_imported_to_recognize_an_object():
 def test_a_run_on_rows_in_a_file_holds_a_small_part_of_them(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(source, "_PIECE", 2**17)
     monkeypatch.setattr(source, "_BLOCK", 2**12)
-    monkeypatch.setattr(faults, "CHEAP", 2**15)  # the look for faults takes a copy of few rows, and these are few
+    monkeypatch.setattr(faults, "CHEAP", 2**15)  # The search for faults copies a few rows, which are all of these.
     monkeypatch.setattr(faults, "BARE", 2**15)
     rows = np.tile(ROWS, (400, 1))
     rows += np.random.default_rng(2).standard_normal(rows.shape)
@@ -287,7 +287,7 @@ def test_a_run_on_rows_in_a_file_holds_a_small_part_of_them(kind, tmp_path, monk
     def run():
         return simulate("krylov", [given], n_components=2, max_rounds=3)
 
-    run()  # what is loaded on first use
+    run()  # Load what is imported on first use.
     tracemalloc.start()
     try:
         run()

@@ -216,7 +216,7 @@ class Outer:
 FULL = Outer(
     count=3,
     rate=float("inf"),
-    name="outer.inner.a",  # a string that looks like the name of an array stays a string
+    name="outer.inner.a",  # A string that looks like the name of an array stays a string.
     inner=Inner(np.arange(3.0), np.float32([[1]])),
     perhaps=Inner(np.empty((0, 2))),
     status=Status(Outcome.STALLED, "words"),
@@ -276,7 +276,7 @@ def npy(array):
 
 @pytest.mark.parametrize("array", SAVED.values(), ids=SAVED)
 def test_bytes_of_an_array_are_read_as_numpy_reads_them(array):
-    for _ in range(2):  # of the second header it knows what it says
+    for _ in range(2):  # The second header is read correctly.
         read, known = files.from_npy(npy(array)), np.load(io.BytesIO(npy(array)))
         assert (read.dtype, read.shape) == (known.dtype, known.shape)
         assert read.flags.f_contiguous == known.flags.f_contiguous

@@ -21,7 +21,7 @@ from flower_pca.simulation.backend import Shards
 D = 7
 RNG = np.random.default_rng(11)
 SHARDS = [RNG.standard_normal((n, D)) * size + 0.3 for n, size in ((40, 3.0), (50, 2.0), (30, 1.0), (60, 2.5))]
-SMALL = 2  # the client whose answers are spoilt
+SMALL = 2  # the client with corrupted answers
 NAMES = sorted(registry.ALGORITHMS)
 # What no inequality bounds: factors that steps may make longer.
 UNBOUNDED = {"dcf_pca": {"U", "weight", "reach"}, "low_rank": {"G"}}
@@ -179,7 +179,7 @@ def test_honest_peaks_are_accepted(kind, answers, missing):
 @pytest.mark.parametrize("name", [name for name in NAMES if registry.STAGES[name].by_row])
 def test_an_honest_low_rank_part_is_accepted(name, kind):
     if (name, kind) == ("triple_pca", "few rows"):
-        kind = "four rows"  # with fewer no client has a say
+        kind = "four rows"  # With fewer rows no client can be compared.
     result = simulate(
         make(name, max_rounds=6), [KINDS[kind](X) for X in SHARDS], n_components=1, reconstruction_error=True
     )

@@ -77,9 +77,9 @@ def test_a_question_does_not_change():
 
 def test_a_setting_is_a_keyword_of_the_short_form_by_the_same_name():
     """Type checkers read the keywords from these TypedDicts, so they have to name all settings and no others."""
-    own = {"tol", "min_rounds", "max_rounds", "patience"}  # of an algorithm that iterates
+    own = {"tol", "min_rounds", "max_rounds", "patience"}  # parameters of every iterative algorithm
     assert set(SimulationOptions.__annotations__) == {f.name for f in fields(PCAConfig)[1:]} | own
-    usual = {f.name: f.default for f in fields(PCAConfig)} | {"mask": False}  # as the short form has it
+    usual = {f.name: f.default for f in fields(PCAConfig)} | {"mask": False}  # the values of the short form
     assert {name: setting.default for name, setting in SETTINGS.items()}.items() <= usual.items()
     for asked, function in ((TrackingOptions, assembly.tracking), (ScalingOptions, assembly.standardizing)):
         keywords = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}

@@ -17,7 +17,7 @@ def integral(mu, epsilon):
         def excess(x):
             return mpmath.npdf(x, mu, 1) - mpmath.e**epsilon * mpmath.npdf(x)
 
-        start = epsilon / mu + mu / 2  # where the two are equal
+        start = epsilon / mu + mu / 2  # where the two terms are equal
         ends = [start, *(max(start, mu) + 4 * step for step in range(1, 8))]
         return mpmath.quad(excess, ends)
 

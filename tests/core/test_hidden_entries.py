@@ -39,7 +39,7 @@ def test_the_same_entries_are_hidden_however_rows_are_dealt_out(cuts):
 
 @every("kind", [sparse.csr_array, lambda A: A.astype(np.float32), lambda A: 1e8 * A, lambda A: A / 3])
 def test_hidden_entries_do_not_depend_on_storage_and_units(kind):
-    rows = X.astype(np.float32).astype(float)  # so that it is the same in single precision
+    rows = X.astype(np.float32).astype(float)  # rounded, so that single precision gives the same numbers
     np.testing.assert_array_equal(hidden_places(LocalData(kind(rows))), hidden_places(LocalData(rows)))
 
 

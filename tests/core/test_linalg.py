@@ -92,7 +92,8 @@ def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turne
     block, inside, along = linalg.next_block(S, Q, 1.0)
     np.testing.assert_allclose(inside, Q.T @ S, atol=1e-14)
     np.testing.assert_allclose(along, block.T @ S, atol=1e-14)
-    kept = np.array(lengths) > 1e-8  # below, rounding in S of size eps turns a direction by more than is asked here
+    # For shorter ones, rounding of size eps in S turns a direction by more than this test allows.
+    kept = np.array(lengths) > 1e-8
     sure = outside[:, kept]
     assert sure.shape[1] <= block.shape[1] <= int(np.sum(np.array(lengths) > 0.0))
     assert_orthonormal(block)

@@ -91,7 +91,7 @@ def growth(how: str, algorithm: str, folder: Any) -> float:
         return counted(lambda: drive(run, there, checkpoint=checkpoint))
 
     small, large = (10, 30) if masked else (20, 100)
-    once(small)  # what is loaded on first use
+    once(small)  # Load what is imported on first use.
     return max(many / few for few, many in zip(once(small), once(large), strict=True)) * small / large
 
 
@@ -105,5 +105,5 @@ def test_work_grows_in_proportion_to_the_clients(how: str, tmp_path: Any) -> Non
 def test_work_beyond_proportion_would_be_seen(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Broadcast, "addressees", property(lambda message: message.to)
-    )  # a tuple, looked through each time
+    )  # a tuple, which is searched each time
     assert growth("plain", "ssi", tmp_path) > 1.1

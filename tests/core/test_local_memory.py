@@ -17,7 +17,7 @@ from flower_pca.rows.local import LocalData
 from flower_pca.rows.measured import Measured
 from flower_pca.simulation.backend import Shards
 
-WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # where X'X does not pay, and where it does
+WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # shapes for which X'X does not pay, and does
 
 
 def large_shards(shape, dtype, *, mean=1.0):
@@ -28,7 +28,7 @@ def large_shards(shape, dtype, *, mean=1.0):
 
 
 def peak(run):
-    run()  # what is loaded on first use
+    run()  # Load what is imported on first use.
     gc.collect()
     tracemalloc.start()
     try:

@@ -68,7 +68,7 @@ def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, 
     X = saved_and_mapped(rows_of_type(n, d, dtype), tmp_path / "rows.npy")
     assert n * d > 100 * source._BLOCK
     data = LocalData(X).in_frame(frames_of(d)[frame])
-    linalg.random_block(n, 1, 2), linalg.random_basis(d, 4, 1)  # the operands are the caller's
+    linalg.random_block(n, 1, 2), linalg.random_basis(d, 4, 1)  # The operands stay unchanged.
     tracemalloc.start()
     try:
         LocalData(X) if name == "open" else OPERATIONS[name](data)
@@ -145,7 +145,7 @@ def test_single_precision_rows_are_summed_in_double_precision(block, frame, kind
     Y = (X.astype(float) - (0.0 if at.mean is None else at.mean)) / (1.0 if at.scale is None else at.scale)
     product = LocalData(kind(X)).in_frame(at).matmat(np.eye(3), reuse=0)
     assert product.dtype == np.float32
-    bound = 8 * np.finfo(np.float32).eps * (np.abs(Y).T @ np.abs(Y))  # the terms of a sum may cancel
+    bound = 8 * np.finfo(np.float32).eps * (np.abs(Y).T @ np.abs(Y))  # The terms of a sum may cancel each other.
     assert (np.abs(product - Y.T @ Y) <= bound).all()
 
 

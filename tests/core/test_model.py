@@ -41,7 +41,8 @@ def test_k_of_a_fraction_grows_with_what_is_known():
     values = np.array([6.0, 2.5, 0.5, 0.5])
     assert model(n_components=0.8, basis=basis, values=values, trace=10.0).k == 2
     assert model(n_components=0.85, basis=basis, values=values, trace=10.0).k == 3
-    assert model(n_components=0.99, basis=basis, values=values, trace=10.0).k == 4  # not reached: all there are
+    # The fraction is not reached, so all components are kept.
+    assert model(n_components=0.99, basis=basis, values=values, trace=10.0).k == 4
 
 
 def test_columns_need_the_opening():

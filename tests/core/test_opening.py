@@ -175,11 +175,11 @@ def test_a_block_wider_than_the_rows_is_cut_to_their_columns():
 @every("name", registry.ALGORITHMS)
 def test_the_opening_is_as_wide_as_the_algorithm_iterates(name):
     algorithm = registry.make(name, oversample=3)
-    gap = name == "fed_oapm"  # which takes a column more for it
+    gap = name == "fed_oapm"  # It takes one more column for the gap.
     assert algorithm.width(5) == 8 + gap
     if (
         registry.entry(type(algorithm)).result is PCAResult and algorithm.orthonormal
-    ):  # robust and sparse ones need a number
+    ):  # Robust and sparse algorithms need a number.
         assert algorithm.width(0.9) == 13 + gap
 
 

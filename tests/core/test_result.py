@@ -66,7 +66,7 @@ def test_noise_variance_is_scikit_learns(rows):
     for k in range(1, min(rows.shape) + 1):
         theirs = decomposition.PCA(n_components=k, svd_solver="full").fit(rows).noise_variance_
         ours = simulate("krylov(tol=1e-12)", deal(rows, (2, len(rows) - 2)), n_components=k).noise_variance_
-        rounding = 1e-14 * rows.var(axis=0, ddof=1).sum()  # what is left of no variance at all
+        rounding = 1e-14 * rows.var(axis=0, ddof=1).sum()  # rounding errors in place of zero variance
         assert ours == pytest.approx(theirs, rel=1e-11, abs=rounding)
 
 
@@ -204,7 +204,8 @@ def test_to_sklearn_scores_as_a_fitted_pca_does():
 def test_table_and_repr_say_what_was_found():
     result = run_exactly(k=2)
     assert result.site_share_ is not None
-    result = dataclasses.replace(result, site_share_=None)  # tests/test_site_share.py looks at its column
+    # The column of shares is tested in tests/test_site_share.py.
+    result = dataclasses.replace(result, site_share_=None)
     heading, *rows = result.table().splitlines()
     assert heading.split() == ["component", "variance", "share", "together", "residual", "largest", "weights"]
     shares = svd(framed(X))[0] ** 2 / np.sum(svd(framed(X))[0] ** 2)
@@ -251,7 +252,8 @@ def test_a_file_without_one_of_its_fields_is_refused(result, load, tmp_path):
         parts = dict(there)
     header = json.loads(parts.pop("header.json").tobytes())
     assert len(header) > 14
-    for name in set(header) - {"kind", "arrays", "histograms_of"}:  # an older file counts rows as they are
+    # An older file counts rows without leaving them out.
+    for name in set(header) - {"kind", "arrays", "histograms_of"}:
         text = json.dumps({key: value for key, value in header.items() if key != name})
         np.savez(path, **{"header.json": np.frombuffer(text.encode(), np.uint8)}, **parts)
         with pytest.raises(

@@ -124,7 +124,7 @@ def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
         roll.take(call, some(), to=[0, 1])
 
 
-CHANGES = {  # who is here, whether the newest round was whole, whether the missing have counted: is it another set
+CHANGES = {  # who is present, whether the last round was complete, whether missing clients counted: has the set changed
     "the same": ((0, 1, 2), True, False, False),
     "a member is away, after its answer": ((0, 1), True, False, False),
     "a newcomer": ((0, 1, 2, 5), True, False, True),
@@ -156,7 +156,7 @@ def test_clients_that_were_not_asked_are_waited_for_as_long_as_some_of_them_are_
     came = some(0)
     roll, verdict = roll.take(call, came, to=everybody, unasked=everybody - came)
     assert (verdict, roll.awaited) == (AGAIN, everybody - came)
-    for _ in range(2):  # nobody is asked
+    for _ in range(2):  # No client is asked.
         roll, verdict = roll.take(call, came, to=roll.awaited, unasked=roll.awaited)
         assert (verdict, roll.awaited, roll.banned & everybody) == (AGAIN, everybody - came, some())
     later, verdict = roll.take(call, came | some(1), to=roll.awaited, unasked=everybody - some(0, 1))
@@ -178,9 +178,9 @@ def test_a_caller_that_leaves_members_out_samples_once_each_has_answered():
     roll, _ = roll.take(Call.ANYONE, some(1, 2), to=[0, 1, 2], unasked=some(0), sampling=True)
     assert roll.samples
     assert not roll.has_changed((0, 1, 2), counted=False)
-    assert roll.has_changed((0, 1), counted=False)  # a member is gone
+    assert roll.has_changed((0, 1), counted=False)  # A member has left.
     failed, _ = roll.take(Call.ANYONE, some(1), to=[0, 1, 2], unasked=some(0), sampling=True)
-    assert failed.has_changed((0, 1, 2), counted=False)  # as 2 was asked, and has not answered
+    assert failed.has_changed((0, 1, 2), counted=False)  # Client 2 was asked, and has not answered.
     again, _ = roll.reopen().take(Call.OPENING, some(0, 1, 2), to=[0, 1, 2])
     assert (again.samples, again.heard) == (False, some())
     none, verdict = roll.take(Call.ANYONE, some(), to=[0, 1, 2], unasked=some(0, 1, 2), sampling=True)
@@ -188,7 +188,8 @@ def test_a_caller_that_leaves_members_out_samples_once_each_has_answered():
     fewer, verdict = opened_roll(min_nodes=2).take(
         Call.ANYONE, some(1), to=[0, 1, 2], unasked=some(0, 2), sampling=True
     )
-    assert (verdict, fewer.members) == (COMPLETE, some(0, 1, 2))  # it is enough that those asked have answered
+    # It is enough that the clients that were asked have answered.
+    assert (verdict, fewer.members) == (COMPLETE, some(0, 1, 2))
 
 
 def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_whole():
@@ -225,4 +226,4 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
         kept = json.loads(json.dumps(roll.to_json()))
         again = Roll(summed=summed).restore(kept)
         assert again.to_json() == roll.to_json()
-        assert (again.came, again.awaited) == (some(), some())  # half an answer is asked for again as a whole
+        assert (again.came, again.awaited) == (some(), some())  # An incomplete answer is requested again as a whole.

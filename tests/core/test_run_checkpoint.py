@@ -11,7 +11,7 @@ from by_hand import drive, local_clients, session, step
 X = falling(120, 6, seed=0, ratio=1.3)
 SHARDS = deal(X, (30, 20, 50, 20))
 
-RUNS = {  # beside every algorithm as it is by default: protocol_checks.py
+RUNS = {  # Every algorithm with its defaults is tested in protocol_checks.py.
     "krylov with restarts of its basis": ("krylov(oversample=0, max_basis=4, tol=1e-10)", {"n_components": 1}),
     "krylov of a fraction": ("krylov", {"n_components": 0.9, "scale": "std"}),
     "auto": ("auto", {"n_components": 1}),
@@ -45,7 +45,7 @@ def test_going_on_from_a_checkpoint_of_any_round_gives_the_very_bits(name):
         if step(run, nodes, memories=memories) is None:
             break
     expected = run.result()
-    kept.append((json.dumps(run.checkpoint()[0]), run.checkpoint()[1], {}))  # of the finished run
+    kept.append((json.dumps(run.checkpoint()[0]), run.checkpoint()[1], {}))  # the state of the finished run
     assert len(kept) == len(expected.history) + 2
     for header, arrays, held in kept:
         resumed = session(algorithm, **arguments)
@@ -55,7 +55,7 @@ def test_going_on_from_a_checkpoint_of_any_round_gives_the_very_bits(name):
 
 def test_clients_turned_away_stay_so_after_a_checkpoint():
     run, nodes = session("krylov"), local_clients(SHARDS)
-    for _ in range(2):  # the opening asks a second time
+    for _ in range(2):  # The opening asks a second time.
         step(run, nodes, change=lambda replies: [r for r in replies if r.client != 3])
     bad = step(
         run, nodes, change=lambda replies: [type(r)(r.client, r.number, {}) if r.client == 1 else r for r in replies]
@@ -94,7 +94,7 @@ def test_bytes_of_a_krylov_run_are_those_of_its_arrays():
     assert opening.stage == "opening"
     assert product.stage == "krylov"
     assert (opening.bytes_down, opening.bytes_up) == (N * DRAW, N * (MOMENTS + F * d * p))
-    left = d - p  # columns of the second block: what is left of the space
+    left = d - p  # The second block has the remaining columns of the space.
     assert (product.bytes_down, product.bytes_up) == (N * F * (d + d * left), N * F * d * left)
     assert result.history.bytes_up == opening.bytes_up + product.bytes_up
     assert result.history.bytes_down == opening.bytes_down + product.bytes_down
@@ -102,7 +102,7 @@ def test_bytes_of_a_krylov_run_are_those_of_its_arrays():
 
 def test_bytes_of_an_ssi_run_count_frame_and_evaluation():
     result = drive(session("ssi(max_rounds=1)", scale="max_abs", reconstruction_error=True), local_clients(SHARDS))
-    frame, p = F * 2 * d, k + 1  # one column more, for the gap
+    frame, p = F * 2 * d, k + 1  # one more column, for the gap
     expected = {
         "opening": (DRAW, MOMENTS + F * (d + d * p)),
         "ssi": (frame + F * d * p, F * (d * p + 1)),
@@ -115,7 +115,7 @@ def test_bytes_of_an_ssi_run_count_frame_and_evaluation():
 
 def test_bytes_of_a_local_power_round_with_alignment_double_upwards():
     result = drive(session("local_power(max_rounds=1)", center=False), local_clients(SHARDS))
-    flags, p = F + 1, k + 1  # the number of steps, and whether to align; one column more, for the gap
+    flags, p = F + 1, k + 1  # the number of steps, and whether to align; one more column, for the gap
     (record,) = result.history.of("local_power")
     assert (record.bytes_down, record.bytes_up) == (N * (F * d * p + flags), N * F * (2 * d * p + 1))
     (closing,) = result.history.of("ritz")

@@ -155,7 +155,7 @@ def test_clients_that_were_turned_away_do_not_count_as_present():
 @pytest.mark.slow
 def test_where_only_those_are_left_that_failed_the_opening_it_is_held_again():
     run, nodes = session("ssi(max_rounds=12)", fraction=0.5), local_clients(SHARDS)
-    for _ in range(2):  # the opening asks a second time
+    for _ in range(2):  # The opening asks a second time.
         step(run, nodes, change=lambda replies: [r for r in replies if r.client == 0])
     assert step(run, nodes).to == (0,)
     again = step(run, nodes, present=[1, 2, 3])

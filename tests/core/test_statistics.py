@@ -56,7 +56,8 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     np.testing.assert_allclose(along.T @ along, Z.T @ F.T @ F @ Z, **bound)
     np.testing.assert_allclose(adjoint(along), F.T @ (F @ Z), **bound)
     V, values = data.top(3)
-    known = np.append(np.linalg.svd(F, compute_uv=False) ** 2, np.zeros(3))  # beyond the rank there may be rounding
+    # Beyond the rank there may be rounding errors.
+    known = np.append(np.linalg.svd(F, compute_uv=False) ** 2, np.zeros(3))
     np.testing.assert_allclose(values, known[: len(values)], **bound)
     np.testing.assert_allclose(data.gram() @ V, V * values, rtol=0, atol=1e-11 * size)
     assert 0.9 * values[0] <= data.norm2() <= np.linalg.norm(F, 2) ** 2 * (1 + 1e-12) + bound["atol"]

@@ -64,7 +64,7 @@ def test_a_folder_is_looked_into_again_at_every_step(tmp_path):
     first = stream.take(1, cursor)
     assert np.array_equal(first.rows, BATCHES[0])
     assert first.left == 1
-    again = Stream(Arrivals(tmp_path)).take(7, cursor)  # the cursor counts, not the step
+    again = Stream(Arrivals(tmp_path)).take(7, cursor)  # The cursor decides, not the step.
     assert np.array_equal(again.rows, BATCHES[0])
     second = stream.take(2, first.cursor)
     assert np.array_equal(second.rows, BATCHES[1])
@@ -85,7 +85,7 @@ def test_masks_and_masked_arrays_and_nan_say_the_same():
     ]
     for stream in streams:
         np.testing.assert_array_equal(stream.take(0, NO_CURSOR).rows, wanted)
-    assert np.isfinite(X).all()  # the caller's rows are untouched
+    assert np.isfinite(X).all()  # The caller's rows are unchanged.
 
 
 def test_a_batch_of_few_rows_counts_as_none():
@@ -110,7 +110,7 @@ def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):
     assert np.array_equal(other.completed[1].imputed, np.abs(X) > 3)
     kept.write_to(tmp_path / "later")
     kept.hand_back(2, batch)
-    assert not (tmp_path / "later").exists()  # the folder given first
+    assert not (tmp_path / "later").exists()  # The folder that was given first is used.
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

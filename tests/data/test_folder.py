@@ -78,7 +78,7 @@ def test_files_called_alike_come_in_the_order_of_their_folders_on_every_disk(tmp
         (tmp_path / site).mkdir()
         (tmp_path / site / "data.csv").write_text(f"age,bmi\n{i},2\n3,5\n")
     glob = Path.glob
-    for order in (sites, sites[::-1], sites[1:] + sites[:1]):  # in which a disk may list them
+    for order in (sites, sites[::-1], sites[1:] + sites[:1]):  # in any order in which a disk may list them
 
         def listed(path, pattern, order=order):
             return sorted(glob(path, pattern), key=lambda file: order.index(file.parent.name))

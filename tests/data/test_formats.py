@@ -403,7 +403,7 @@ def test_a_file_that_may_be_a_site_is_an_error_until_it_is_left_out(tmp_path, ca
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_a_pipe_or_a_folder_that_may_be_a_site_is_an_error_too(make, name, tmp_path, capsys):
     if (make, name) == (os.mkdir, "trier.rds"):
-        return  # a folder like any other
+        return  # An empty folder name means the current folder.
     write_csv(tmp_path / "bonn.csv", rows_of_site(0))
     make(tmp_path / name)
     for command in ("run", "check"):

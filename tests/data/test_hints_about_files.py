@@ -330,7 +330,7 @@ def test_few_rows_hide_no_other_unit(change):
             sites[1][:, 1] = np.round(change(sites[1][:, 1]), 1)
         tables = [Table(rows, tuple(NAMES), site=site) for rows, site in zip(sites, SITES, strict=True)]
         found += any("other units" in hint for hint in faults.find(tables))
-    if change is None or change(0.0) > 0.0:  # what is no unit at all is not made one
+    if change is None or change(0.0) > 0.0:  # A change that is no conversion is not taken for one.
         assert found == 0
     else:
         assert found >= 37
@@ -396,7 +396,7 @@ def test_nothing_is_said_of_ready_data(spec, deal):
     shards = partition.deal(found, deal, 10)
     hints = simulate("krylov", shards, n_components=2, scale="max_abs").hints
     apart = "between sites" if deal is None or "label" not in deal else "between sites|most sites|at client"
-    assert [hint for hint in hints if not re.search(apart, hint)] == []  # parts in the order of a label do differ
+    assert [hint for hint in hints if not re.search(apart, hint)] == []  # Parts that are sorted by label do differ.
 
 
 @pytest.mark.slow
@@ -447,7 +447,7 @@ def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys)
     assert hints[0] == f"hint: {column}."
     assert any("holds 999" in hint for hint in hints[1:])
     assert out.splitlines()[-1].endswith("about 120 rows at 3 sites")
-    # the same of a file by itself, and of the other columns as if there were no words
+    # The same for a single file, and for the other columns as if there were no words.
     _, out, _ = flower_pca(capsys, "check", folder / "jena.csv")
     assert "jena.csv holds words. Add --categorical ward" in out
     assert "holds 999" in out

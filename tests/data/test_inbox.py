@@ -19,7 +19,7 @@ NAMES = "a,b,c,d"
 def write_batch(folder, name, rows, names=NAMES):
     folder.mkdir(exist_ok=True)
     np.savetxt(folder / name, rows, delimiter=",", header=names, comments="", fmt="%.17g")
-    os.utime(folder / name, (1e9, 1e9))  # at rest for long
+    os.utime(folder / name, (1e9, 1e9))  # unchanged for a long time
 
 
 def arriving_batches(count, rows=6, seed=0):
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_said_once_and_read_when_it_is_mended(tmp_path, i
         os.utime(tmp_path / name, (1e9, 1e9))
 
     def mend():
-        write_batch(tmp_path, "a_1.csv", rows[3])  # of another size
+        write_batch(tmp_path, "a_1.csv", rows[3])  # a file of another size
 
     result = track("st_miss", inbox(mend).streams(), n_components=2)
     assert result.rows_.tolist() == [6, 6, 6]
@@ -198,7 +198,7 @@ def test_a_run_that_pools_goes_on_where_it_was_stopped(tmp_path):
     clients, given = [list(arriving_batches(5, rows=1))], {"n_components": 3, "checkpoint": tmp_path / "c.npz"}
     with pytest.raises(StopError):
         track("st_miss", clients, on_round=stop, **given)
-    for _ in range(2):  # the second step has begun by then, beside the rows of the first
+    for _ in range(2):  # The second step has begun by then, while the rows of the first are still there.
         with pytest.raises(StopError):
             track("st_miss", clients, on_round=stop, **given)
     assert np.array_equal(

@@ -17,7 +17,7 @@ def test_sets_of_scikit_learn_are_loaded_whole(name):
     found = table(f"sklearn({name!r})")
     assert np.array_equal(found.rows, bunch.data)
     assert found.names == tuple(bunch.feature_names)
-    if name != "linnerud":  # which has three targets
+    if name != "linnerud":  # linnerud has three targets
         assert np.array_equal(found.beside["y"], bunch.target)
 
 
@@ -31,7 +31,8 @@ def local_set(tmp_path, monkeypatch):
         datasets = pytest.importorskip("datasets")
         pytest.importorskip("flwr_datasets")
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True, raising=False)  # older ones have another name
+        # older versions call it differently
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True, raising=False)
         records = [{"x": 0.5 * i, "v": [i, i + 1], "site": f"s{i % 2}", "z": i} for i in range(6)]
         (tmp_path / "set").mkdir()
         (tmp_path / "set/train.jsonl").write_text("\n".join(map(json.dumps, records)))

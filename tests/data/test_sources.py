@@ -35,7 +35,8 @@ def source_written(folder, name):
 
 
 FILES = ["npy", "npz", "sparse", "csv", "parquet", "svmlight"]
-ELSEWHERE = {"folder", "sklearn", "hugging_face", "synthetic", "geometric", "arithmetic"}  # tested below or next door
+# sources that are tested below or in other files
+ELSEWHERE = {"folder", "sklearn", "hugging_face", "synthetic", "geometric", "arithmetic"}
 
 
 def test_every_source_is_tested():

@@ -11,9 +11,9 @@ from results import assert_same_bits, assert_same_steps
 from flower_pca import ConfigError, PCAResult, Stream, TrackingResult, registry, strategies
 from flower_pca.clients import client_app
 
-SHORT = {"max_rounds": 2, "products": 1, "first_products": 1}  # what makes a run of a few messages
+SHORT = {"max_rounds": 2, "products": 1, "first_products": 1}  # settings for a run of a few messages
 BATCH = 30  # rows of a stream at a step
-NOISE_SEED = 3  # of the nodes, as in the trial's app
+NOISE_SEED = 3  # the seed of the nodes, as in the app of the trial
 
 
 @dataclass(frozen=True)

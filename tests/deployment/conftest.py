@@ -9,7 +9,7 @@ from flower_pca import keys
 
 SHARDS = shards((90, 80, 70), [9.0, 6.0, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1], seed=1)  # two directions stand out
 
-IMPORTED = ("flower_pca.clients", "flower_pca.strategies")  # by the app of these tests, from where they are
+IMPORTED = ("flower_pca.clients", "flower_pca.strategies")  # modules that the app of these tests imports
 
 
 @pytest.hookimpl(wrapper=True)

@@ -28,8 +28,8 @@ DOCKER = ROOT / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
 NODES = [name for name in SERVICES if name.startswith("node-")]
-PATIENCE = 240.0  # seconds for whatever is waited for
-MEASURED = "node-0"  # its processes are no forks, which share their memory
+PATIENCE = 240.0  # seconds to wait for an event
+MEASURED = "node-0"  # Its processes are not forks, which would share memory.
 MOST = 120.0  # MB of a node's ClientApp that are its own
 
 processes = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="it finds the processes to end in /proc")
@@ -58,7 +58,7 @@ class Containers:
         self.port, *ports = free_ports(1 + len(NODES))
         self.ports = dict(zip(NODES, ports, strict=True))
         self.running = {}
-        for line in said_with(dockerfile_of("run"), "COPY"):  # what the image has beside its environment
+        for line in said_with(dockerfile_of("run"), "COPY"):  # files of the image besides its environment
             source, target = line.split()[-2:]
             if target.startswith("/opt/app"):
                 copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
@@ -85,14 +85,15 @@ class Containers:
         (program,) = service.get("entrypoint", [])[:1] or [yaml.safe_load(said_with(instructions, "ENTRYPOINT")[0])[0]]
         words = [program, *service.get("entrypoint", [])[1:], *service["command"]]
         words = [self.here(name, word) for word in words]
-        words += [f"--port={self.ports[name]}"] if name in NODES else []  # of a container each has its own
+        words += [f"--port={self.ports[name]}"] if name in NODES else []  # Each container has its own port.
         given = dict(pair.split("=", 1) for pair in shlex.split(said_with(instructions, "ENV")[-1]))
         given |= {"HOME": str(self.folder / name), "FLWR_HOME": str(self.home(name))}
         given["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
         self.home(name).mkdir(parents=True, exist_ok=True)
         log = (self.folder / f"{name}.log").open("ab")
         place = self.folder / name
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}  # those of BLAS, say
+        # variables such as those of BLAS
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
         process = subprocess.Popen(
             words if os.sep in words[0] else [str(programs / words[0]), *words[1:]],
             env={**kept, **given, "COLUMNS": "200", "NO_COLOR": "1"},
@@ -169,12 +170,12 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
     containers.start("superlink")
     containers.header("superlink", "Uvicorn running")
     containers.start("run")
-    containers.header("run", "registered successfully", len(NODES))  # the nodes are registered
+    containers.header("run", "registered successfully", len(NODES))  # Wait until the nodes are registered.
     for name in NODES:
         containers.start(name)
     checkpoint = tmp_path / "superlink/out/run.ckpt"
     containers.until(checkpoint.exists, "checkpoint")
-    containers.end("superlink")  # as where its machine is started anew, and its ServerApp with it
+    containers.end("superlink")  # as if its machine restarted, and with it the ServerApp
     containers.end("run")
     assert checkpoint.exists()
 
@@ -205,7 +206,7 @@ def test_an_image_is_of_the_wheel_and_of_files_that_are_there(name):
             assert all((ROOT / source).exists() for source in line.split()[:-1])
     (install,) = [line for line in said_with(instructions, "RUN") if "pip" in line]
     assert "pip wheel" in install
-    assert install.endswith("--only-binary :all: /wheels/*.whl")  # so that no board compiles for hours
+    assert install.endswith("--only-binary :all: /wheels/*.whl")  # Otherwise a small board would compile for hours.
     assert said_with(instructions, "ARG") == ["BASE=python:3.11-slim"]
     assert said_with(instructions, "FROM") == ["${BASE} AS build", "${BASE}"]
     assert said_with(instructions, "USER") == ["1000:1000"]
@@ -234,7 +235,7 @@ def test_the_wheel_can_be_made_of_what_an_image_copies(name, tmp_path):
     for line in said_with(dockerfile(f"docker/{name}.Dockerfile"), "COPY"):
         *given, target = line.split()
         if line.startswith("--from"):
-            break  # the second image begins, which has no source
+            break  # The second image begins here. It has no source.
         for path in given:
             if (there / path).is_dir():
                 shutil.copytree(there / path, source / target)
@@ -263,7 +264,7 @@ def test_what_the_page_does_with_containers_can_be_done():
                 assert path.startswith(SERVICES[service]["volumes"][-1].split(":")[1])
             if (command[1], option) == ("compose", "--rm"):
                 assert given in SERVICES
-    assert "--host superlink" in text("docs/deployment.md")  # the name by which nodes call it
+    assert "--host superlink" in text("docs/deployment.md")  # the name by which nodes reach the SuperLink
 
 
 def test_the_services_are_restarted_and_have_what_their_words_name():

@@ -27,7 +27,7 @@ from flower_pca.strategies import FAPS
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
 
 RUN = {"n_components": 2, "seed": 3}
-FIXED = {**RUN, "answers": "fixed"}  # as nodes answer
+FIXED = {**RUN, "answers": "fixed"}  # answers as nodes give them
 
 
 def stages(result):
@@ -56,7 +56,7 @@ def test_as_in_process_and_the_same_bits_again_after_the_server_was_killed(feder
 
     krylov = resumed.result()
     assert_same_bits(krylov, simulate("krylov", parts, **FIXED))
-    assert stages(krylov) == ["opening", "krylov"]  # one message for each product, none beside
+    assert stages(krylov) == ["opening", "krylov"]  # one message for each product, and no others
     assert krylov.rounds == 1
     assert_pooled(krylov, parts)
 
@@ -126,7 +126,7 @@ def test_sites_are_harmonized_at_real_nodes_and_known_after_a_restart(federation
         asked = {"n_components": 2, "harmonize": "combat", "columns": ",".join(features_in(tables[0])[::-1])}
         asked |= {"algorithm": "krylov(tol=1e-12)", "keep": "age,sex=F,sex=M", "mask": mask, "min_nodes": 3}
         run = federation.run("PCAStrategy", hold=None if mask else 1, **asked)
-        if not mask:  # between the message about sites and the others
+        if not mask:  # sent after the message about sites
             run.held()
             restart(federation, 1)
             run.go_on()
@@ -192,7 +192,7 @@ def test_runs_of_all_kinds_that_remember_at_once_are_as_each_alone(federation):
     groups = -(-(len(every) + 1) // 4)
     every.insert(groups, AskedThere(every[0].name, every[0].shards, seed=every[0].seed + 1))  # beside the first
     for first in range(groups):
-        assert_as_alone_all_at_once(federation, every[first::groups])  # masked ones are the last, and so in all groups
+        assert_as_alone_all_at_once(federation, every[first::groups])  # Masked runs are the last in every group.
 
 
 def test_a_node_that_forgot_everything_goes_on_and_the_others_remember(federation):
@@ -206,7 +206,8 @@ def test_a_node_that_forgot_everything_goes_on_and_the_others_remember(federatio
     faps.go_on()
     result = faps.result()
     assert stages(result) == ["opening", "faps", "faps", "ritz"]
-    with fake_grid.in_a_run():  # the same to the bit: the other node has its memory, and this one begins anew
+    # The result is the same to the bit: the other node has its memory, and this one starts again.
+    with fake_grid.in_a_run():
         grid = fake_grid.grid_of(federation.shards[:2], answers="fixed")
         forgetful = grid.node(1)
         grid.on_push = lambda message: message.metadata.group_id == "2" and grid.forget(forgetful)
@@ -261,11 +262,11 @@ def test_a_node_that_stands_still_for_a_while_goes_on(federation):
     last.stall.touch()
     run.go_on()
     last.stalled()
-    assert len(last.processes()) >= 3  # of Flower, and of the ClientApp
+    assert len(last.processes()) >= 3  # processes of Flower and of the ClientApp
     last.stand_still()
     try:
         last.stall.unlink()
-        time.sleep(7.0)  # a third of what Flower takes for its end
+        time.sleep(7.0)  # a third of the time after which Flower gives up
     finally:
         last.go_on()
 
@@ -304,7 +305,7 @@ def test_a_node_whose_power_fails_in_the_middle_of_a_message_is_in_the_result_on
     slow, last = federation.node(0), federation.node(2)
     run = federation.run("Krylov", hold=1, **RUN)
     run.held()
-    slow.stall.touch()  # the message is not over before the other node is back
+    slow.stall.touch()  # The message does not end before the other node is back.
     last.stall.touch()
     run.go_on()
     slow.stalled()
@@ -315,7 +316,7 @@ def test_a_node_whose_power_fails_in_the_middle_of_a_message_is_in_the_result_on
     wait("the end of all that the node had started", lambda: len(federation.strays()) <= there - 4, seconds=5)
 
     def again():
-        with contextlib.suppress(RuntimeError):  # for a minute Flower takes the killed one to be there
+        with contextlib.suppress(RuntimeError):  # For a minute, Flower believes that the killed node is there.
             return federation.start_node(2).connected()
 
     back = wait("the return of the node", again, seconds=110, pause=5.0)

@@ -18,7 +18,7 @@ from deployment.test_compose import NODES, ROOT, SERVICES, Containers, dockerfil
 from flower_pca import PCAResult, simulate
 
 BASE = os.environ.get("FLOWER_PCA_BASE_IMAGE", "")
-ALONE = ["--isolation", "chroot"]  # no daemon, and no namespaces that a sandbox may lack
+ALONE = ["--isolation", "chroot"]  # works without a daemon and without namespaces
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,7 +44,7 @@ class InImages(Containers):
             more = shlex.split(os.environ.get("FLOWER_PCA_BUILD_OPTIONS", ""))
             file = f"docker/{name.removeprefix('flower-pca-')}.Dockerfile"
             buildah("build", *ALONE, "--build-arg", f"BASE={BASE}", *more, "--file", file, "--tag", name, ".")
-        for name, service in SERVICES.items():  # a copy of an image takes a while: all before any of them runs
+        for name, service in SERVICES.items():  # Copying an image takes a while, so all are copied first.
             self.working[name] = buildah("from", service["image"])
 
     def home(self, name):
@@ -99,4 +99,5 @@ def test_a_federation_in_images_gives_the_bits_of_a_simulation(images, tmp_path)
     shards = [np.load(tmp_path / f"data/rows-{i}.npy") for i in range(len(NODES))]
     reference = simulate("auto(oversample='auto')", shards, n_components=3, answers="fixed")
     result = PCAResult.load(tmp_path / "superlink/out/result.npz")
-    np.testing.assert_allclose(result.components_, reference.components_, rtol=0.0, atol=1e-12)  # another numpy, maybe
+    # numpy may be another version
+    np.testing.assert_allclose(result.components_, reference.components_, rtol=0.0, atol=1e-12)

@@ -31,7 +31,7 @@ def test_pca_and_training_in_one_run_over_flowers_transport(federation, tmp_path
     np.testing.assert_allclose(np.abs(np.linalg.det(turned)), 1.0, atol=1e-9)
     assert said["rounds"] == list(range(1, len(said["rounds"]) + 1))
     assert list(said["accuracy"]) == ["1", "2", "3"]
-    assert said["rows"] == sum(map(len, federation.shards))  # though each message went to two nodes of three
+    assert said["rows"] == sum(map(len, federation.shards))  # Each message went to two of three nodes.
     assert said["errors"]["replies"] == 3
     assert "[ROUND 1]" in log
     assert "[ROUND 1/3]" in log
@@ -44,4 +44,4 @@ def test_the_sentence_of_a_failed_run_of_an_app_of_ones_own_stands_last_and_alon
     *_, sentence, code = (line for line in log.splitlines() if "ERROR" in line)
     why = "the first because its ClientApp has PCA under the action 'pca', not 'pcaa'. Give the strategy action='pca'."
     assert sentence.endswith(f"have no function for this run, {why}")
-    assert "Exit Code" in code  # which is Flower's own last word
+    assert "Exit Code" in code  # Flower prints this last.

@@ -45,7 +45,7 @@ def trusting_federation(federation, signing_folder):
 
 def signature(fab, key, name):
     """What the Hub has after `flwr app review` by the holder of this key, of whom it says that this is the name."""
-    with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+    with warnings.catch_warnings():  # Warnings of Flower's own imports are not tested here.
         warnings.simplefilter("ignore", DeprecationWarning)
         from flwr.cli.app_cmd.review import _sign_fab  # late: no other test needs it
 

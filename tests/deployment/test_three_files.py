@@ -80,7 +80,7 @@ def test_supernodes_match_their_files_by_name(federation, files):
     is_pooled(result, SORTED)
     is_monitored(result)
 
-    present(federation, one, two, both, allow=allow)  # with text beside, which the columns of the run leave out
+    present(federation, one, two, both, allow=allow)  # This file has a text column that the run does not use.
     is_pooled(run_there(federation, "chosen", chosen), NAMES)
 
 

@@ -49,7 +49,7 @@ class Run:
         config = assembly.config(make(algorithm), mask=masks, n_components=n_components, **settings)
         self.session = assembly.run(config)
         self.sent, self.came = [], []
-        self.group = None  # of another run, where this one stands for what its server knows
+        self.group = None  # the group of another run, if this one stands for the server's knowledge
 
     def answer(self, message, i):
         """One client's answer; its memory moves on."""

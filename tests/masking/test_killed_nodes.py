@@ -60,7 +60,7 @@ def test_in_the_steps_of_a_tracker(step, when):
     assert result.subspace_error(changing_problem(5).truth[-1])[3] < 0.2
 
 
-@pytest.mark.filterwarnings("ignore:theta is")  # clients this alike have hardly anything of their own
+@pytest.mark.filterwarnings("ignore:theta is")  # Clients as similar as these have almost no own components.
 def test_in_the_closing_of_a_personalized_run(tmp_path):
     own, settings = {"local_components": 2, "start_rounds": 1, "tol": 1e-2}, {"n_components": 2, "mask": True}
     last = len(simulate(make("exact_per_pca", **own), FIVE, **settings).history) - 2

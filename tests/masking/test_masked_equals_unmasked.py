@@ -15,7 +15,7 @@ from spoilt import ROWS
 
 from flower_pca import ExactPerPCA, make, simulate
 
-pytestmark = pytest.mark.filterwarnings("ignore:theta is")  # clients this alike have hardly anything of their own
+pytestmark = pytest.mark.filterwarnings("ignore:theta is")  # Clients as similar as these have almost no own components.
 FIVE, LOW = two_lead(5), np.array_split(ROWS, 3)
 ROBUST_OWN, PERSONAL_OWN = ("L", "S"), ("components", "variances")
 OWN = {"consensus_rpca": ROBUST_OWN, "dcf_pca": ROBUST_OWN, "exact_per_pca": PERSONAL_OWN, "per_pca": PERSONAL_OWN}

@@ -33,12 +33,12 @@ def test_clients_that_drop_out_for_good_at_any_step(name, at, clients):
     result = simulate(name, FIVE, n_components=2, mask=True, fraction=gone(*clients, at=at))
     assert result.status.ok
     rest = [X for i, X in enumerate(FIVE) if i not in clients]
-    if result.n_samples_ != sum(map(len, FIVE)):  # else the run had all it needed before
+    if result.n_samples_ != sum(map(len, FIVE)):  # Otherwise the run had everything it needed earlier.
         assert is_pca_of(result, rest, angle=1e-4)
     else:
         assert is_pca_of(result, FIVE, angle=1e-4)
         assert at >= len(result.history) - 1
-    assert len(result.history.of("mask.keys")) == 1  # those that stay need no other keys
+    assert len(result.history.of("mask.keys")) == 1  # The remaining clients need no new keys.
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_bytes_are_those_of_the_unmasked_run_and_the_keys():
     keys = sum(
         r.bytes_up + r.bytes_down for stage in ("mask.keys", "mask.shares", "mask.sum") for r in masked.of(stage)
     )
-    sealed = 2 * 4 * len(masked.of("mask.sum")) * 3 * (32 + 80 + 8)  # of each peer, each way
+    sealed = 2 * 4 * len(masked.of("mask.sum")) * 3 * (32 + 80 + 8)  # for each peer, in both directions
     told = masked.bytes_up + masked.bytes_down - keys - sealed
     assert told <= 1.2 * (plain.bytes_up + plain.bytes_down)
 

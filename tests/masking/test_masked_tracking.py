@@ -33,7 +33,7 @@ from sims.over_air import moving
 pytestmark = pytest.mark.slow
 
 FIVE = problem_batches(5)
-BRIEF = "st_miss(first_products=4, products=2)"  # as many sums as it takes to see that masks change nothing
+BRIEF = "st_miss(first_products=4, products=2)"  # few sums, but enough to see that masks change nothing
 
 
 def assert_same_track(masked, plain, within=1e-8):
@@ -254,7 +254,7 @@ def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
     def run(stop, mask=True):
         return track(BRIEF, FIVE, n_components=R, mask=mask, checkpoint=path, on_round=interrupt_after(stop))
 
-    for stop in (3, 4, 9, 16):  # within the first sum, after it, and later
+    for stop in (3, 4, 9, 16):  # stop within the first sum, after it, and later
         with pytest.raises(KeyboardInterrupt):
             run(stop)
     with pytest.raises(ConfigError, match=r"belongs to another run, with mask=.MaskedSums"):

@@ -100,7 +100,7 @@ def test_a_secret_is_the_value_at_zero_of_the_polynomial_through_the_shares(secr
 
 
 def test_shares_are_values_of_a_polynomial_of_the_degree_that_is_needed_drawn_from_the_system(monkeypatch):
-    first, *drawn = [c.to_bytes(16, "big") for c in (7, P, P + 1, P - 1)]  # those not below P are drawn again
+    first, *drawn = [c.to_bytes(16, "big") for c in (7, P, P + 1, P - 1)]  # Numbers not below P are drawn again.
     drawn[0] = first + drawn[0]
     monkeypatch.setattr(primitives.os, "urandom", lambda size: drawn.pop(0)[:size])
     shares = primitives.split((11).to_bytes(16, "big"), 3, 4)

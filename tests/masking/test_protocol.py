@@ -118,27 +118,27 @@ def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypa
         seen.append((run.sent[-1], run.came[-1], before))
         found.clear()
         run.step()
-        assert before[:16] in found  # the server knows its self-mask, as of everybody who survives
+        assert before[:16] in found  # The server knows its self-mask, like that of every survivor.
         assert before[16:32] not in found
     run.until("upload", 2)
     own = Secrets.of(run.memories[victim]).own.tobytes()
     run.step(silent={victim})
     found.clear()
     run.step(gone={victim})
-    assert own[16:32] in found  # its mask key of this sum has been found again ...
+    assert own[16:32] in found  # The server has recovered its mask key of this sum ...
     assert own[:16] not in found
     late_message, late, _ = run.sent[-2], {**run.came[-2]}, None
     for message, arrays, secrets in seen:
         attack = Run(FIVE, "ssi")
         attack.group, attack.sent, attack.came = run.session.group, [message], [arrays]
         bounds = messages.bounds(message.arrays)
-        exposed = upload(attack, victim, secrets[16:32], secrets[:16])  # the attack itself works, given that sum's key
+        exposed = upload(attack, victim, secrets[16:32], secrets[:16])  # The attack works with the key of that sum.
         up, _ = run.session.position.stages[0].client(messages.plain(message.arrays), run.nodes[victim], {})
         shapes = {name: a.shape for name, a in up.items()}
         found_out = fixed.decode(exposed, shapes, bounds, 5, whole={"n", "single", "rows"})
         for name, a in up.items():
             np.testing.assert_allclose(found_out[name], a, rtol=1e-10, atol=1e-10 * np.abs(a).max())
-        hidden = upload(attack, victim, own[16:32], secrets[:16])  # ... and opens no other
+        hidden = upload(attack, victim, own[16:32], secrets[:16])  # ... but this key opens no other sum.
         with pytest.raises(ProtocolError, match="looks like noise"):
             fixed.decode(hidden, shapes, bounds, 5)
     assert victim not in late
@@ -156,7 +156,7 @@ def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
     answers = [run.answer(unmask, i) for i in unmask.to]
     record = run.session.advance([late, *answers])
     assert "was not counted" in record.failures["2"]
-    for client in (0, 1, 3, 4):  # whoever asks again for shares of it, to unmask it as if it had survived, gets none
+    for client in (0, 1, 3, 4):  # A second request for its shares, as if it had survived, gets none.
         forged = {**unmask.arrays_for(client)}
         forged["mask.survived"] = np.append(forged["mask.survived"], forged["mask.dropped"])
         forged["mask.dropped"] = forged["mask.dropped"][:0]
@@ -164,7 +164,7 @@ def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
             ProtocolError, match="This masked message is out of turn or repeated, because this node expects"
         ):
             messages_to(run, client, forged)
-    stale = Reply(2, run.message().number, late.arrays)  # the same under a new number is no answer to anything else
+    stale = Reply(2, run.message().number, late.arrays)  # The same upload under a new number answers no other message.
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
     assert record.answered == 4
     assert "but should have" in record.failures["2"]

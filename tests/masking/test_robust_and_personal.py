@@ -18,7 +18,7 @@ from flower_pca.rows.local import LocalData
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:theta is"),  # clients this alike have hardly anything of their own
+    pytest.mark.filterwarnings("ignore:theta is"),  # Clients as similar as these have almost no own components.
 ]
 LOW, FIVE = np.array_split(ROWS, 3), two_lead(5)
 SPECS = {
@@ -53,7 +53,8 @@ def test_a_robust_run_in_which_a_client_misses_one_sum(when):
     assert result.status.ok
     assert result.n_samples_ == 120
     assert np.linalg.norm(low - L) <= 1e-6 * np.linalg.norm(L)
-    again = when in ("the proof", "the closing")  # which are of the others: from the opening once more
+    # These belong to the other clients, so the run returns to the opening.
+    again = when in ("the proof", "the closing")
     assert len(result.history.of("summed_opening")) == (4 if again else 2)
 
 

@@ -100,7 +100,7 @@ def test_the_fewest_survivors_alone_have_the_stated_noise(method, monkeypatch):
 def test_the_noise_is_less_than_that_in_full_by_the_root_of_the_survivors(monkeypatch):
     parts = three_lead(20, n=2000, d=40)
     shared = residues(monkeypatch, parts, "covariance")["covariance"]
-    assert_normal(shared * np.sqrt(11), 20.0)  # each in full: 20 draws of the stated deviation
+    assert_normal(shared * np.sqrt(11), 20.0)  # 20 draws with the stated deviation each
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -111,7 +111,7 @@ def test_epsilon_is_that_of_the_stated_noise_on_all_sums_together(method, epsilo
     dp = shared_budget(epsilon=epsilon, clip=4.0)
     spent = simulate(method, parts, n_components=3, dp=dp, mask=True).privacy
     T = ROUNDS[method]
-    mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # nine tenths of mu^2 are those of the algorithm
+    mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # The algorithm gets nine tenths of mu^2.
     assert loss(epsilon, mu) == pytest.approx(1e-6, rel=1e-5)
     assert spent.epsilon == pytest.approx(epsilon, rel=1e-9)
     assert spent.epsilon <= epsilon
@@ -282,7 +282,7 @@ def test_a_sum_that_is_lost_costs_a_round(number):
     assert len(result.history.of("mask.keys")) == 2
     assert result.privacy.messages == 5
     assert result.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
-    for memory in node.memories:  # what was told before the new set-up has been counted, and nothing beyond it
+    for memory in node.memories:  # Only what was sent before the new set-up has been counted.
         assert memory["dp.spent"] == pytest.approx(node.session.layers[0].budget, rel=1e-9)
 
 
@@ -290,7 +290,7 @@ def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid
     node = Run(three_lead(5), "ssi(max_rounds=20)", n_components=3, dp=shared_budget()).until("unmask", 0)
     node.step(change=spoilt_shares)
     result = node.finish()
-    assert result.rounds == 17  # 0.8 of the budget, where 0.9 are those of 20 rounds
+    assert result.rounds == 17  # 0.8 of the budget is left for rounds; 20 rounds would need 0.9
     assert result.privacy.messages == 19
     assert result.privacy.epsilon < 2.0
     assert max(memory["dp.spent"] for memory in node.memories) <= node.session.layers[0].budget

@@ -183,14 +183,14 @@ def test_a_server_that_meddles_with_the_keys_is_refused(how, signing_run, six_ke
     others = {
         "stranger": published_by(identity[4], name),
         "replayed": published_by(identity[2], SETUP),
-        "again": published_by(identity[1], name),  # another set-up of the same name: signed, and fresh
+        "again": published_by(identity[1], name),  # a new set-up with the same name, signed
         "own": published_by(identity[0], name),
     }
     change, words = MEDDLING[how]
     with pytest.raises(ProtocolError, match=words) as caught:
         answer_of(signing_run, 0, change(asked, others))
     assert "This node sent nothing in return." in str(caught.value)
-    assert answer_of(signing_run, 0, asked)["mask.shares"].shape == (3, 80)  # the true ones are as good as before
+    assert answer_of(signing_run, 0, asked)["mask.shares"].shape == (3, 80)  # The true keys still work.
 
 
 def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
@@ -213,7 +213,7 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
         ProtocolError, match="did not sign the run, members and threshold of this set-up that the server sent here"
     ):
         answer_of(signing_run, 0, upload)
-    signing_run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # if they had signed that group as well
+    signing_run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # as if they had signed that group as well
     with pytest.raises(ProtocolError, match="A sealed share is not as its sender sealed it for this sum"):
         answer_of(signing_run, 0, upload)
 
@@ -374,7 +374,7 @@ def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(
     result = strategies.SSI(n_components=2, mask=True).fit(grid_with_rules(rules))
     assert is_pca_of(result, [FOUR[0], FOUR[2], FOUR[3]], angle=1e-4)
     words = "has not signed its keys, as this node's trusted_keys require. This node sent nothing in return."
-    assert sum(words in line for line in lines if "was left out" in line) == 1  # it is not asked again
+    assert sum(words in line for line in lines if "was left out" in line) == 1  # The node is not asked again.
 
 
 @pytest.mark.usefixtures("lines")
@@ -411,6 +411,6 @@ def test_a_file_that_may_not_be_read_is_named(monkeypatch, six_keys):
     def denied(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", denied)  # who runs the tests may be allowed everything
+    monkeypatch.setattr(Path, "read_bytes", denied)  # The user of the tests may have all permissions.
     with pytest.raises(ConfigError, match=r"node-0 \(sign_key\) cannot be read \(Permission"):
         PCAClient(FOUR[0], sign_key=six_keys.nodes[0])

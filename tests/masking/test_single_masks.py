@@ -32,13 +32,13 @@ def test_a_client_that_drops_out_before_its_upload_costs_one_message_of_its_key_
     assert all(arrays["mask.keys"].shape == (1, 16) for arrays in run.came[-1].values())
     result = run.finish()
     assert len(result.history.of("mask.sum")) == 1
-    assert len(result.history.of("mask.keys")) == 2  # it was there again, and has come back by a new set-up
+    assert len(result.history.of("mask.keys")) == 2  # The client returned, and came back by a new set-up.
     assert result.angle_to(leading(FIVE)) < 1e-4
 
 
 @pytest.mark.slow
 def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
-    left = {2: 6, 4: 7}  # from which message on they are not there
+    left = {2: 6, 4: 7}  # the message from which on each client is absent
 
     def present(number):
         return [i for i in range(5) if number < left.get(i, number + 1)]
@@ -103,8 +103,8 @@ def test_a_late_upload_is_discarded():
     assert 2 not in unmask.to
     record = run.session.advance([late, *(run.answer(unmask, i) for i in unmask.to)])
     assert "was not counted" in record.failures["2"]
-    assert run.session.message is None  # the sum is delivered ...
-    stale = Reply(2, run.message().number, late.arrays)  # ... and under another number it is no answer to anything
+    assert run.session.message is None  # The sum is delivered ...
+    stale = Reply(2, run.message().number, late.arrays)  # ... and the same answer under another number is rejected.
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
     assert "but should have" in record.failures["2"]
     assert run.finish().angle_to(leading(parts_without(2))) < 1e-4
@@ -164,7 +164,7 @@ def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):
         run.until("upload", number)
         earlier.append(key_of(run.memories[4], number))
         run.step()
-    assert found == []  # nobody has dropped out, so nothing has been found
+    assert found == []  # No client has dropped out, so no key was recovered.
     run.until("upload", 2)
     own = key_of(run.memories[4], 2)
     run.step(silent={4})
@@ -198,7 +198,7 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
     answers = {i: run.answer(shares, i).arrays["mask.shares"] for i in range(5)}
     assert answers[0].shape == (4, 80)
     assert answers[1].shape == (4, 64)
-    held = [answers[i][0] for i in range(1, 5)]  # everybody's first letter is for client 0
+    held = [answers[i][0] for i in range(1, 5)]  # The first letter of every client is for client 0.
     asked = {
         **{"mask.step": np.array(2), "mask.setup": shares.arrays["mask.setup"], "mask.number": np.array(0)},
         **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3, 4])},

@@ -77,7 +77,7 @@ def test_masks_do_not_cancel_if_messages_differ(other, self_masks):
     run.session.advance(
         unnoticed([run.answer(run.message(), 0), *(answer_to_change(run, i, change) for i in range(1, 5))])
     )
-    assert run.due("keys", 0)  # the sum, noise, was seen to be none, and is asked for again
+    assert run.due("keys", 0)  # The sum was noise, was recognized as such, and is requested again.
     assert run.finish().angle_to(leading(FIVE)) < 1e-4
 
 
@@ -108,11 +108,11 @@ def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
     assert common == {"Z", "dp.clip", "dp.noise", "dp.budget", "dp.among"} | {
         *("mask.stage", "mask.clients", "mask.bound.Y", "mask.bound.n")
     }
-    for name in common:  # a bit of any of them
+    for name in common:  # Change a bit of any of them.
         a = asked[name].copy()
         a.reshape(-1).view(np.uint8)[0] ^= 1
         digests.add(messages.statement({**asked, name: a}, message.frame))
-    for name in ("Z", "dp.noise"):  # the same bytes in another shape, under another name
+    for name in ("Z", "dp.noise"):  # The same bytes in another shape or under another name give another digest.
         reshaped, renamed = {name: asked[name].reshape(1, -1)}, {"X": asked[name]}
         rest = {n: a for n, a in asked.items() if n != name}
         digests |= {messages.statement({**rest, **changed}, message.frame) for changed in (reshaped, renamed, {})}
@@ -148,8 +148,8 @@ def test_masks_of_a_client_that_drops_out_are_found_again_by_what_was_asked(self
     run = Run(FIVE, "ssi(min_rounds=3)", masks=MaskedSums(self_masks=self_masks), scale="std").until("upload", 2)
     run.step(gone={1})
     run.step(gone={1})
-    assert run.session.group is not None  # its masks have been taken off, so the sum was no noise
-    assert len(run.finish().history.of("mask.keys")) == 2  # the second for the client that is back
+    assert run.session.group is not None  # Its masks have been removed, so the sum was not noise.
+    assert len(run.finish().history.of("mask.keys")) == 2  # The second set-up is for the client that came back.
 
 
 # Bounds.
@@ -277,7 +277,8 @@ def test_words_without_a_bound_say_no_more_than_the_sum():
         return total.view(np.int64).reshape(4, draws)
 
     for one, other in zip(words(0.6, 0.6), words(1.2, 0.0), strict=True):
-        for a, b in ((one >> 48, other >> 48), (one, other)):  # so many draws are beyond the exact law of the statistic
+        # With this many draws, the exact law of the statistic is not available.
+        for a, b in ((one >> 48, other >> 48), (one, other)):
             assert ks_2samp(a, b, method="asymp").pvalue > 1e-9
 
 

@@ -41,7 +41,7 @@ def masked_products(parts, bound):
     shapes, bounds, runs = {"Y": (D, 1), "n": ()}, {"Y": bound, "n": 2.0**32}, itertools.count()
 
     def ask(frame, Z):
-        run = Sums(nodes, run=f"attack {next(runs)}")  # a client that is asked too much ends its set-up
+        run = Sums(nodes, run=f"attack {next(runs)}")  # A client that gets a wrong request ends its set-up.
         return run.sum("ssi", {"Z": Z}, shapes, bounds, frame=frame)["Y"]
 
     return ask
@@ -108,8 +108,8 @@ def test_twin_columns_and_a_block_of_norm_below_one():
     told = old_product(X, Frame(), Z)
     assert np.linalg.norm((told - exact)[OUT]) > 0.5 * np.linalg.norm(
         exact[OUT]
-    )  # what was told is not C Z: it compares
-    X[:, [K, L]] *= 2.0**20 / np.abs(X[:, K]).max()  # so that what the sums over twins round to is far below C Z
+    )  # The answer is not C Z: it is a comparison.
+    X[:, [K, L]] *= 2.0**20 / np.abs(X[:, K]).max()  # The rounding of the sums over twins is then far below C Z.
     up = Node(0, X).ask("ssi", {"Z": Z}, Frame())["Y"]
     rounding = np.finfo(float).eps * np.linalg.norm(X[:, K]) * np.linalg.norm(X[:, OUT])
     assert rounding <= 1e-6 * np.linalg.norm(exact[OUT])

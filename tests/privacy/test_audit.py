@@ -119,7 +119,7 @@ def test_faps_does_not_give_c_away_but_its_late_answers_tell_what_is_beside_z():
     assert all(leak.error > 1e-2 for leak in found.leaks)
     answers = [leak for leak in found.leaks if leak.stage == "faps"]
     late = answers[-1]
-    assert answers[0].outside < 1e-12  # a client starts at X_i = Z
+    assert answers[0].outside < 1e-12  # A client starts at X_i = Z.
     assert max(leak.outside for leak in answers) > 0.1
     assert late.outside < 1e-3
     closing = [leak for leak in found.leaks if leak.stage == "ritz"]
@@ -132,7 +132,7 @@ def test_one_shot_averages_tell_the_clients_own_components_and_values(algorithm)
     for leak in found.leaks:
         if leak.stage == algorithm.split("(")[0]:
             assert leak.angle < 1e-7
-            assert leak.outside is None  # eigenvectors: C v has no part beside them
+            assert leak.outside is None  # These are eigenvectors, so C v has no other part.
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_the_closing_product_of_a_personalized_run_is_a_product(algorithm):
     opening = next(leak for leak in found.leaks if leak.client == 0)
     *_, before, closing = (leak for leak in found.leaks if leak.client == 0)
     assert closing.stage == "personal" != before.stage
-    assert before.numbers == opening.numbers  # rounds are none
+    assert before.numbers == opening.numbers  # There are no rounds.
     assert closing.numbers == min(numbers(D, 2 * K) + D, D * (D + 1) // 2)
     assert closing.exact < before.exact
 
@@ -198,7 +198,7 @@ def test_an_answer_of_no_kind_that_says_so_is_attacked_by_the_block_of_its_shape
     found = audit(Twice(max_rounds=3), SHARDS, n_components=K)
     opening = next(leak for leak in found.leaks if leak.client == 0)
     last = [leak for leak in found.leaks if leak.client == 0 and leak.stage == "twice"][-1]
-    assert last.exact == opening.exact  # it is not taken for a product
+    assert last.exact == opening.exact  # It is not mistaken for a product.
     assert last.outside == pytest.approx(1.0, rel=1e-9)
 
 

@@ -88,7 +88,7 @@ def test_whatever_is_asked_the_same_statistics_give_the_same_answer(stage):
     answered = 0
     for number in range(60):
         frame, Z = strangely_asked(rng)
-        if "opening" in stage and number % 2:  # what it asks for is of raw rows, or refused
+        if "opening" in stage and number % 2:  # Such a message is about raw rows, or is refused.
             frame = Frame()
         arrays = questions(rng, Z)[stage] | ({"wire.bits": np.array([64, 32, 16][number % 3])} if number % 4 else {})
         a, b = (told_or_refused(node, stage, arrays, frame, number) for node in (one, other))

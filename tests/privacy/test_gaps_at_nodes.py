@@ -149,7 +149,7 @@ def filled_by_own(shards):
 @pytest.mark.parametrize("mask", [False, True])
 def test_own_means_give_the_pca_of_rows_filled_so(mask, kind, center, scale, answers):
     if mask and scale:
-        return  # peaks are no sums
+        return  # Peaks are not sums.
     shards = gappy_shards()
     whole, common = filled_by_own(shards)
     settings = {"n_components": 3, "center": center, "scale": scale, "tol": 1e-10, "answers": answers, "mask": mask}
@@ -172,7 +172,7 @@ def test_nodes_answer_as_a_simulation_does(missing):
         result = PCAStrategy("krylov", n_components=3, missing=missing).fit(grid)
         assert result.components_.tobytes() == wanted.components_.tobytes()
         assert (result.config["missing"], result.answers) == (missing, "fixed")
-        if missing == "mean":  # nodes that do not agree stay out
+        if missing == "mean":  # Nodes that do not agree are left out.
             grid = FakeGrid(app_of(shards, answers="fixed", missing="local_mean"), 3)
             alone = PCAStrategy("krylov", n_components=3, missing="mean", min_nodes=1).fit(grid)
             assert alone.n_samples_ == len(shards[2])

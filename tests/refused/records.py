@@ -21,7 +21,7 @@ from refused.results import result_of
 SCALES = {"mean_": np.zeros(4), "scale_": np.ones(4)}
 
 
-UNNAMED: dict[str, Any] = {"feature_names": None, "feature_digest": ""}  # columns that go by position
+UNNAMED: dict[str, Any] = {"feature_names": None, "feature_digest": ""}  # columns that are matched by position
 
 
 def packed(header: dict[str, Any] | None = None, **arrays: Array) -> bytes:

@@ -18,9 +18,9 @@ def load(context):
     dies = stall.with_suffix(".dies")
     if dies.exists():
         if (left := int(dies.read_text())) == 0:
-            os._exit(137)  # without a word, as where memory runs out
+            os._exit(137)  # killed without a message, as if memory ran out
         dies.write_text(str(left - 1))
-    if stall.exists():  # until the test has done what it wants to do while a message is at work
+    if stall.exists():  # Wait until the test has acted while the message is in progress.
         stall.with_suffix(".reached").touch()
         until = time.monotonic() + 120
         while stall.exists() and time.monotonic() < until:
@@ -34,7 +34,7 @@ def load(context):
     return Stream(rows, batch=batch)
 
 
-WORDS = ("ward", "sex")  # columns of a table in place of the rows
+WORDS = ("ward", "sex")  # text columns, which turn the rows into a table
 
 
 def rules(context):
@@ -47,7 +47,7 @@ def rules(context):
     return Rules()
 
 
-SEED = 3  # of the runs that are compared with simulations, for the noise under masks to be the same
+SEED = 3  # the seed of runs that are compared with simulations, so that the noise under masks is the same
 app = client_app(load, rules=rules, allow=[*registry.ALGORITHMS, *registry.TRACKERS], missing="mean", noise_seed=SEED)
 
 

@@ -38,6 +38,20 @@ def test_a_run_is_one_line_however_many_messages_it_has(tmp_path):
     assert first["began"] <= first["last_message"] <= f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def test_the_lines_of_two_tables_of_other_values_are_the_same(tmp_path):
+    lines = []
+    for i, rows in enumerate((X, 100.0 * np.exp(X))):
+        node = Node(0, rows, memory_dir=tmp_path / f"{i}")
+        node.ask("opening", {"peaks": True, "seed": 1, "width": 2}, algorithm="krylov", run="first")
+        node.ask("ssi", Z, run="first")
+        node.ask("covariance", {"columns": np.array(D)}, run="second")
+        with pytest.raises(RefusedError):
+            node.ask("signal", {}, run="third")
+        lines.append([{**line, "began": "", "last_message": ""} for line in recorded(tmp_path / f"{i}")])
+    assert len(lines[0]) == 3
+    assert lines[0] == lines[1]
+
+
 def test_a_refusal_is_written_down_with_its_reason(tmp_path):
     node = Node(0, X, memory_dir=tmp_path, min_rows=100)
     with pytest.raises(RefusedError):

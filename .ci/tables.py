@@ -58,18 +58,9 @@ def beside() -> str:
     lines = ["| if you use | you cannot use |", "|---|---|"]
     for option in dict.fromkeys(rule.beside for rule in compatible.RULES):
         rules = [rule for rule in compatible.RULES if rule.beside == option]
-        cells = [f"`{rule.option}`{_unless(rule)}" for rule in rules]
+        cells = [f"`{rule.option}`{f' (except {rule.allowed})' if rule.allowed else ''}" for rule in rules]
         lines.append(f"| `{option}` | {', '.join(cells)} |")
     return "\n".join([*textwrap.wrap(words, 118), "", *lines])
-
-
-def _unless(rule: compatible.Rule) -> str:
-    """Write which values of the option the rule allows, without the reason; "" if it allows none."""
-    allowed = re.split(r", (?:because|which)\b", rule.must)[0]
-    if rule.fits is compatible.Rule.fits:
-        return ""
-    values = re.sub(r"^None(?:,| or) ", "", allowed).replace("'", '"')
-    return f" (except {values})"
 
 
 def _letters(letters: dict[str, str], lacks: Iterable[compatible.Property]) -> str:

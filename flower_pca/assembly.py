@@ -105,7 +105,7 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
                 f"dataclasses.replace(config, {next(iter(settings))}=...) instead."
             )
         return check(algorithm)
-    checks.parameters("a configuration", settings, SimulationOptions.__annotations__)
+    checks.parameters("simulate()", settings, SimulationOptions.__annotations__)
     made = registry.make(algorithm, **{name: settings[name] for name in _STOPPING if settings.get(name) is not None})
     for name in _STOPPING:
         settings.pop(name, None)

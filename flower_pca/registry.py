@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from flower_pca.base import checks, spec
+from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
@@ -134,8 +134,8 @@ _LINES: Final = {
     "sparse_pca": _EntryPlaces("algorithms.sparse_pca:SparsePCA", "oblique"),
     "dcf_pca": _EntryPlaces("algorithms.robust.dcf_pca:DCFPCA", *_ROBUST),
     "consensus_rpca": _EntryPlaces("algorithms.robust.consensus_rpca:ConsensusRPCA", *_ROBUST),
-    "per_pca": _EntryPlaces("algorithms.personal.per_pca:PerPCA", *_PERSONAL),
     "exact_per_pca": _EntryPlaces("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
+    "per_pca": _EntryPlaces("algorithms.personal.per_pca:PerPCA", *_PERSONAL),
     "triple_pca": _EntryPlaces("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
 }
 _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tracking.st_miss:RobustTracking"}
@@ -327,12 +327,9 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
         if name not in table:
             _require_no_other(name)
-            noun, remedy = what.removeprefix("The "), checks.did_you_mean(name, table)
-            raise ConfigError(
-                f"There is no {noun} named {shown(name)}. The {noun}s are {', '.join(table)}. {remedy}",
-                setting=noun,
-                value=name,
-            )
+            noun = what.removeprefix("The ")
+            remedy = checks.did_you_mean(name, table, otherwise=f"The {noun}s are {labels.series(list(table))}.")
+            raise ConfigError(f"There is no {noun} named {shown(name)}. {remedy}", setting=noun, value=name)
         kind = table[name]
     if own or parameters:
         checks.parameters(name, {**own, **parameters}, _parameters(kind))

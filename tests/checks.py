@@ -103,7 +103,7 @@ def _others(name: str, parameter: str, default: Any) -> list[Any]:
         return [7, 0.5, True]
     with pytest.raises(ConfigError) as caught:
         make(name, **{parameter: "?"})
-    rule = str(caught.value).partition(" must be ")[2].partition(" Got ")[0]
+    rule = str(caught.value).partition(" must be ")[2].partition(", not ")[0]
     return [word for word in re.findall(r"'(\w+)'", rule) if word != default] or [0.25]
 
 

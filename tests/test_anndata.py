@@ -274,7 +274,7 @@ def test_more_genes_than_there_are_leave_out_only_those_that_never_vary():
     ("options", "words"),
     [
         ({"highly_variable": "seurat_v3(10)"}, "seurat_v3"),
-        ({"highly_variable": "seurat(0)"}, "number of genes of highly_variable"),
+        ({"highly_variable": "seurat(0)"}, "highly_variable .the number of genes. must"),
         ({"highly_variable": 2000}, r"seurat\(2000\)"),
         ({"highly_variable": "seurat(9)", "missing": "mean"}, "counts have no missing values"),
         ({"highly_variable": "seurat(9)", "adjust": ["site"]}, "use_highly_variable=True"),

@@ -49,7 +49,7 @@ FEW, MORE, MANY = (
 def test_the_choice_follows_from_columns_components_and_tolerance(d, k, tol, taken):
     found = simulate(f"auto(tol={tol})", [np.random.default_rng(0).standard_normal((12, d))] * 2, n_components=k)
     assert found.algorithm.split("(")[0] == taken
-    assert found.decisions[0].startswith(f"auto took {taken}, because ")
+    assert found.decisions[0].startswith(f"auto chose {taken}, because ")
     assert re.search(
         rf"covariance .* one .*message, of {d * (d + 1) // 2:,} numbers for {d} columns", found.decisions[0]
     )
@@ -69,20 +69,19 @@ def test_auto_gives_the_bits_of_the_chosen_algorithm(data, mask):
 
 
 WORDS = [
-    (20, 2, "covariance, because that is fewer messages: after the opening covariance takes one message, of 210 "
-        "numbers for 20 columns, while krylov is expected to take 4 messages, of 640 numbers together, for tol=1e-08"),
-    (8, 6, "krylov, because the first message, which all algorithms share, is expected to be enough: covariance "
-           "would take one more message, of 36 numbers for 8 columns"),
-    (14, 5, "krylov, because covariance would save no message: after the opening covariance takes one message, of 105 "
-        "numbers for 14 columns, while krylov is expected to take 1 message, of 196 numbers together, for tol=1e-08"),
-    (160, 2, "krylov, because that is fewer numbers: after the opening covariance takes one message, of 12,880 numbers "
-        "for 160 columns, while krylov is expected to take 8 messages, of 10,240 numbers together, for tol=1e-08"),
+    (20, 2, "covariance, because it takes fewer messages: after the opening, covariance takes one message with 210 "
+        "numbers (20 columns), and krylov is expected to take 4 messages with 640 numbers in total for tol=1e-08"),
+    (8, 6, "krylov, because the first message, which all algorithms share, is expected to be enough; covariance "
+           "would take one more message with 36 numbers (8 columns)"),
+    (14, 5, "krylov, because covariance would not save a message"),
+    (160, 2, "krylov, because it sends fewer numbers: after the opening, covariance takes one message with 12,880 "
+        "numbers (160 columns), and krylov is expected to take 8 messages with 10,240 numbers in total for tol=1e-08"),
 ]  # fmt: skip
 
 
 @every(("d", "k", "words"), WORDS)
 def test_words_say_what_was_taken_and_why(d, k, words):
-    assert simulate("auto", turned_shards((60, 35, 50), d, 0.9), n_components=k).decisions == (f"auto took {words}",)
+    assert simulate("auto", turned_shards((60, 35, 50), d, 0.9), n_components=k).decisions == (f"auto chose {words}",)
 
 
 def test_parameters_of_krylov_are_handed_on():
@@ -121,7 +120,7 @@ def test_where_nodes_decline_it_is_krylov_and_nobody_is_left_out(rules, why, mas
     found = PCAStrategy(n_components=2, mask=mask, min_nodes=3).fit(grid)
     assert found.algorithm == "krylov"
     assert found.n_samples_ == sum(map(len, MORE))
-    assert found.decisions[0].startswith("auto took krylov, because a client declines covariance. client ")
+    assert found.decisions[0].startswith("auto chose krylov, because a client declines covariance. client ")
     assert found.decisions[0].endswith(why)
     assert found.angle_to(pooled(MORE).components[:2]) < 1e-6
     assert not any(record.failures for record in found.history)
@@ -143,10 +142,10 @@ def test_with_dp_and_over_the_air_it_is_krylov():
     private = simulate("auto(max_rounds=3)", FEW, n_components=2, dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)")
     assert private.algorithm == "krylov(min_rounds=3, max_rounds=3)"
     assert private.decisions == (
-        "auto took krylov, as always with dp, because the budget is divided before columns are known",
+        "auto chose krylov, as always with dp, because the budget is divided before columns are known",
     )
     air = simulate("auto(max_rounds=3)", FEW, n_components=2, channel=AirChannel(noise_std=1e-6, seed=0))
-    assert air.decisions == ("auto took krylov, as always over a channel",)
+    assert air.decisions == ("auto chose krylov, as always over a channel",)
 
 
 @pytest.mark.parametrize("messages", [1, 2])

@@ -45,8 +45,8 @@ def test_close_eigenvalues_take_seven_messages_and_no_more_bytes():
     assert found.rounds == 6
     assert found.algorithm == "covariance(oversample=2)"
     (words,) = found.decisions
-    assert words.startswith("auto took krylov for 5 messages, then covariance: krylov was expected to take at least ")
-    assert "while covariance takes one message, of 11,325 numbers for 150 columns" in words
+    assert words.startswith("auto chose krylov for 5 messages, then covariance: krylov was expected to take at least ")
+    assert "and covariance takes one message with 11,325 numbers (150 columns)" in words
 
 
 @every(("d", "k", "ratio"), [(500, 5, 0.9), (300, 5, 0.95), (160, 2, 0.9)])

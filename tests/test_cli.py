@@ -153,9 +153,9 @@ MISTAKES = {
     ),
     "a text column": (
         ["text.csv"],
-        r"The columns of .*text\.csv must hold numbers\. Got 'Bonn' in column city \(line 2\)\.",
+        r"The columns of .*text\.csv must hold numbers, but there is 'Bonn' in column city \(line 2\)\.",
     ),
-    "an unknown source": (["xyz(3)"], r"The data source must be one of npy, .* Got 'xyz'\."),
+    "an unknown source": (["xyz(3)"], r"The data source must be npy, .*, not 'xyz'\."),
     "an unknown partition": (["x.npz", "--partition", "iidd"], r"The partition must be .* Did you mean 'iid'\?"),
     "no such label": (["x.npz", "--partition", "by_column('z')"], r".*/x\.npz has no array named 'z', only X, y\."),
     "too many clients": (
@@ -223,7 +223,7 @@ def test_several_files_are_answered_with_what_to_do_instead(case, capsys):
     words, got, remedy = SEVERAL[case]
     code, said, err = flower_pca(capsys, *words)
     assert (code, said) == (2, "")
-    assert err.startswith(f"flower-pca: The command takes one file, folder or spec, not {got}")
+    assert err.startswith(f"flower-pca: Give one file, folder or spec, not {got}")
     assert err.endswith(f"{remedy}\n")
 
 

@@ -74,16 +74,16 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
     transform = ["transform", out / "result.npz", data / "b.csv", "-o", tmp_path / "scores.csv"]
     code, said, _ = flower_pca(capsys, *transform)
     assert code == 0
-    assert "along the 2 components that all clients share; --local FILE adds those of a client, --fit-local" in said
+    assert "scores on the 2 shared components; add local components with --local FILE or --fit-local" in said
     own = out / "flower_pca-local-1.npz"
     code, said, _ = flower_pca(capsys, *transform, "--local", own)
-    assert f"along the 2 components that all clients share, and the own ones of b in {own}" in said
+    assert f"scores on the 2 shared components and on the local components of b ({own})" in said
     with (tmp_path / "scores.csv").open() as file:
         assert next(csv.reader(file))[-3:] == ["component_1", "component_2", "own_1"]
         scores = np.array([[float(cell) for cell in row[-3:]] for row in csv.reader(file)])
     np.testing.assert_allclose(scores, reference.transform(parts[1], client=1), rtol=1e-7, atol=1e-7)
     said = flower_pca(capsys, *transform, "--fit-local")[1]
-    assert "along the 2 components that all clients share, and own ones found from these rows" in said
+    assert "scores on the 2 shared components and on local components computed from these rows" in said
     with (tmp_path / "scores.csv").open() as file:
         anew = np.array([[float(cell) for cell in row[-3:]] for row in list(csv.reader(file))[1:]])
     np.testing.assert_allclose(anew, scores, atol=1e-4)
@@ -299,4 +299,4 @@ def test_a_run_that_scores_all_sites_alike_takes_nothing_of_one_site(tmp_path, c
     path = result.save(tmp_path / "result.npz")
     code, _, err = flower_pca(capsys, "score", path, tmp_path / "x.csv", "--local", "own.npz")
     assert code == 2
-    assert "rows of all sites alike. Leave --local and --fit-local out" in err
+    assert "This run has neither: leave them out" in err

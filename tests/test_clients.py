@@ -139,21 +139,25 @@ def test_the_memory_is_what_makes_the_next_answer():
 D = SHARDS[0].shape[1]
 ONES = np.ones(D)
 REFUSED = [
-    (Frame(np.zeros((len(SHARDS[0]), D))), {}, "The mean of a message needs 10 numbers, but has shape"),
-    (Frame(np.zeros((D, 1))), {}, "The mean of a message needs 10 numbers, but has shape"),
-    (Frame(np.zeros(1)), {}, "The mean of a message needs 10 numbers, but has shape"),
-    (Frame(None, np.ones((len(SHARDS[0]), 1))), {}, "The scale of a message needs 10 numbers, but has shape"),
-    (Frame(None, np.r_[0.0, ONES[1:]]), {}, "The scale of a message has entries of 0 or below."),
-    (Frame(None, -ONES), {}, "The scale of a message has entries of 0 or below."),
+    (
+        Frame(np.zeros((len(SHARDS[0]), D))),
+        {},
+        "The array mean of the server's message needs 10 numbers, but has shape",
+    ),
+    (Frame(np.zeros((D, 1))), {}, "The array mean of the server's message needs 10 numbers, but has shape"),
+    (Frame(np.zeros(1)), {}, "The array mean of the server's message needs 10 numbers, but has shape"),
+    (Frame(None, np.ones((len(SHARDS[0]), 1))), {}, "scale of the server's message needs 10 numbers, but has shape"),
+    (Frame(None, np.r_[0.0, ONES[1:]]), {}, "The array scale of the server's message has entries of 0 or below."),
+    (Frame(None, -ONES), {}, "The array scale of the server's message has entries of 0 or below."),
     (
         Frame(None, np.ones(D, dtype=int)),
         {},
-        "The scale of a message needs 10 numbers, but has shape (10,) and dtype int",
+        "The array scale of the server's message needs 10 numbers, but has shape (10,) and dtype int",
     ),
-    (Frame(np.r_[np.inf, ONES[1:]]), {}, "mean of a message has NaN or infinite entries"),
-    (Frame(None, np.r_[np.nan, ONES[1:]]), {}, "scale of a message has NaN or infinite entries"),
-    (Frame(ONES * 1j), {}, "mean of a message has dtype complex128, but must have real, finite numbers."),
-    (Frame(), {"Z": np.full((D, 2), np.nan)}, "Z of a message has NaN or infinite entries"),
+    (Frame(np.r_[np.inf, ONES[1:]]), {}, "mean of the server's message has NaN or infinite entries"),
+    (Frame(None, np.r_[np.nan, ONES[1:]]), {}, "scale of the server's message has NaN or infinite entries"),
+    (Frame(ONES * 1j), {}, "mean of the server's message has dtype complex128, but must have real, finite numbers."),
+    (Frame(), {"Z": np.full((D, 2), np.nan)}, "Z of the server's message has NaN or infinite entries"),
 ]
 
 
@@ -186,39 +190,59 @@ BYTES = np.frombuffer(b"\xff\xfe", dtype=np.uint8)
 FLOOR, COUNTED = {"min_noise": 1.0}, {"max_columns": 9}
 ROBUST = {"allow": ["ssi", "consensus_rpca", "dcf_pca"]}
 MALFORMED = {
-    "a stack": ("ssi", {"Z": np.eye(D)[None]}, {}, "Z of a message must be a matrix. Got shape (1, 10, 10)"),
+    "a stack": (
+        "ssi",
+        {"Z": np.eye(D)[None]},
+        {},
+        "Z of the server's message must be a matrix, but has shape (1, 10, 10)",
+    ),
     "a masked stack": (
         "masked",
         {"mask.step": 2, "mask.stage": np.frombuffer(b"ssi", dtype=np.uint8), "Z": np.eye(D)[None]},
         {},
-        "Z of a message must be a matrix. Got shape (1, 10, 10)",
+        "Z of the server's message must be a matrix, but has shape (1, 10, 10)",
     ),
     "no text": ("masked", {"mask.step": 2, "mask.stage": BYTES}, {}, "no stage named '\ufffd"),
     "two clips": ("ssi", {**NOISED, "dp.clip": [1.0, 1.0]}, FLOOR, "has several numbers in clip instead of one."),
-    "a clip in words": ("ssi", {**NOISED, "dp.clip": "x"}, FLOOR, "dp.clip of a message has dtype"),
-    "a clip beyond all": ("ssi", {**NOISED, "dp.clip": 1e300}, FLOOR, "dp.clip of a message has entries above 1e+150"),
-    "a seed below 0": ("opening", {"peaks": 0, "seed": -1, "width": 1}, COUNTED, "seed of a message must be from 0 to"),
+    "a clip in words": ("ssi", {**NOISED, "dp.clip": "x"}, FLOOR, "dp.clip of the server's message has dtype"),
+    "a clip beyond all": (
+        "ssi",
+        {**NOISED, "dp.clip": 1e300},
+        FLOOR,
+        "dp.clip of the server's message has entries above 1e+150",
+    ),
+    "a seed below 0": (
+        "opening",
+        {"peaks": 0, "seed": -1, "width": 1},
+        COUNTED,
+        "seed of the server's message must be from 0 to",
+    ),
     "a width below 0": (
         "opening",
         {"peaks": 0, "seed": 1, "width": -2},
         COUNTED,
-        "width of a message must be at least 0. Got -2",
+        "width of the server's message must be at least 0, but is -2",
     ),
     "too wide": (
         "opening",
         {"peaks": 0, "seed": 1, "width": 2**31},
         {},
-        "width of a message has 2,147,483,648 columns",
+        "width of the server's message has 2,147,483,648 columns",
     ),
-    "an own part too wide": ("personal", {"own": 2**31}, {}, "own of a message has 2,147,483,648 columns"),
-    "a block too wide": ("ssi", {"Z": np.ones((D, 1001))}, {}, "Z of a message has 1,001 columns"),
+    "an own part too wide": ("personal", {"own": 2**31}, {}, "own of the server's message has 2,147,483,648 columns"),
+    "a block too wide": ("ssi", {"Z": np.ones((D, 1001))}, {}, "Z of the server's message has 1,001 columns"),
     "a number next to 0": (
         "low_rank",
         {"sigma": 1e-320},
         ROBUST,
-        "sigma of a message must be 0 or at least 1e-150. Got",
+        "sigma of the server's message must be 0 or at least 1e-150, but is",
     ),
-    "a number below 0": ("low_rank", {"lam": -1.0}, ROBUST, "lam of a message must be 0 or at least 1e-150. Got -1.0"),
+    "a number below 0": (
+        "low_rank",
+        {"lam": -1.0},
+        ROBUST,
+        "lam of the server's message must be 0 or at least 1e-150, but is -1.0",
+    ),
 }
 
 
@@ -243,7 +267,7 @@ def test_a_place_below_0_in_a_masked_sum_is_refused_by_name():
     }
     assert "mask.key" in keys
     answer = said(node, "masked", {**asked, "mask.exchanges": other["mask.exchange"][None]}, number=1)
-    assert "mask.position of a message must be from 0 to 9007199254740992. Got -1." in answer
+    assert "mask.position of the server's message must be from 0 to 9007199254740992, but is -1." in answer
 
 
 @pytest.mark.parametrize(("name", "value"), [("steps", -1), ("lam", -1e300)])

@@ -79,7 +79,7 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
     [
         (
             ["--partitioned-by", "columns"],
-            r"must hold numbers, but there is 'P\d+' in column patient .*If a column says whose row it is, name it: "
+            r"must hold numbers, but there is 'P\d+' in column patient .*If column patient identifies people, use "
             r"--ids patient",
         ),
         (
@@ -97,15 +97,15 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--columns", "age"],
-            "with --partitioned-by columns must be left out, because each",
+            "--columns cannot be combined with --partitioned-by columns: each",
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--algorithm", "faps"],
-            "The algorithm with --partitioned-by columns must be one that needs nothing but products: ",
+            "faps does not support --partitioned-by columns, because it needs more than products",
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--reconstruction-error"],
-            "must be False, because left_out_variance_ already gives it",
+            "left_out_variance_ of the result is this error",
         ),
     ],
 )

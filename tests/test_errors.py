@@ -80,7 +80,7 @@ def test_where_the_server_has_all_of_the_covariance_no_eigenvalue_is_guessed() -
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
     np.testing.assert_allclose(found.site_variance_errors_, variances_by_site * 120 / 119, rtol=1e-5)
-    assert not any("taken for equal" in choice for choice in found.decisions)
+    assert not any("assumed to be equal" in choice for choice in found.decisions)
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_nodes_take_what_is_sent_of_a_thousand_columns() -> None:
     here = simulate("covariance", shards, n_components=2, standard_errors=True, answers="fixed")
     np.testing.assert_allclose(found.loading_errors_, here.loading_errors_, rtol=1e-10)
     # as 50 rows have no more than 49 eigenvalues
-    assert not any("taken for equal" in choice for choice in found.decisions)
+    assert not any("assumed to be equal" in choice for choice in found.decisions)
 
 
 def test_an_absent_client_does_not_change_standard_errors() -> None:
@@ -207,7 +207,7 @@ def test_sites_that_are_unlike_have_larger_errors_by_site() -> None:
 def test_unknown_errors_are_reported() -> None:
     found = simulate("ssi", two_thirds(), n_components=1, standard_errors=True, scale="max_abs")
     said = next(words for words in found.decisions if words.startswith("errors are"))
-    assert "the 4 eigenvalues after the first 2 are taken for equal" in said
+    assert "the 4 eigenvalues after the first 2 are assumed to be equal" in said
     assert "errors ignore that the scale comes from the same rows" in said
 
 
@@ -261,8 +261,8 @@ def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bi
 @pytest.mark.parametrize(
     ("n", "words"),
     [
-        (20, "errors of 20 rows are too small, because they are fewer than 30"),
-        (90, "errors of 90 rows are a little too small, for which analysis.intervals allows"),
+        (20, "with 20 rows, standard errors are too small: at least 30 rows are needed"),
+        (90, "with 90 rows, standard errors are slightly too small (use analysis.intervals)"),
     ],
 )
 def test_few_rows_are_reported(n: int, words: str) -> None:

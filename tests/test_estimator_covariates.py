@@ -133,5 +133,5 @@ def test_a_refusal_of_the_run_is_that_of_the_estimator():
         FederatedPCA(adjust=3).fit(X, sites=sites)
     with pytest.raises(ConfigError, match=r"keep.* names what stays when sites are harmonized"):
         FederatedPCA(keep="age").fit(X.drop(columns="sex"), sites=sites)
-    with pytest.raises(ConfigError, match="adjust with harmonize"):
+    with pytest.raises(ConfigError, match="adjust cannot be combined with harmonize"):
         FederatedPCA(adjust="age", harmonize="combat").fit(X, sites=sites)

@@ -197,7 +197,7 @@ def test_nodes_of_flower_are_told_by_the_message():
         ({}, f"^The data of client 0 has .* missing .*. The first .*{REMEDY}$"),
         ({"missing": "mean", "bad": np.inf}, "^The data of client 1 has 1 infinite value.*"
          "Impute or drop them before the run.$"),
-        ({"missing": "median"}, "^missing must be one of 'error', 'local_mean', 'mean'. Got 'median'."),
+        ({"missing": "median"}, "^missing must be 'error', 'local_mean' or 'mean', not 'median'."),
         ({"missing": "mean", "empty": 4}, "^No client has a value in column 4. Drop it.$"),
     ],
 )  # fmt: skip

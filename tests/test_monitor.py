@@ -203,7 +203,7 @@ def test_the_counts_of_a_result_are_saved(tmp_path):
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert Monitor(loaded).limits() == Monitor(result).limits()
     assert loaded.histograms_of == "left out"
-    words = "the 800 rows of all clients, each scored by a model without this row: for new rows of the same sites"
+    words = "all 800 rows, each scored with components computed without it; valid for new rows of the same sites"
     assert words in str(Monitor(loaded).limits())
     plain = PCAResult.load(of_frame("centered").save(tmp_path / "plain.npz"))
     assert plain.histograms_ is None

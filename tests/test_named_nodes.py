@@ -154,7 +154,7 @@ def test_words_cannot_be_asked_for():
 
 def test_no_cell_and_no_path_of_a_file_gets_out():
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS]))
-    assert "must hold numbers. Got text in column city." in text
+    assert "must hold numbers, but there is text in column city." in text
     assert "Bonn" not in text
     assert "ann" not in text
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS], share_names=False))

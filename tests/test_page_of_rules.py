@@ -101,7 +101,7 @@ CASES = [
     ({"min_rows": 50}, "there are so few rows, and whether there are any.", "min_rows prevents such"),
     (
         {"min_rows": 50, "min_change": 50},
-        "fewer than 50 rows, it refuses. The server learns nothing else",
+        "fewer than 50 rows, it refuses every message. The server learns only this.",
         "whether there are any",
     ),
     ({"max_columns": 7}, "In all runs together, this node sends at most 7 columns of d numbers", "Rules: all"),
@@ -207,7 +207,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
             "read: ",
         ),
         (["min_rows=5"], "which is no rule. Did you mean min-rows?"),
-        (["min-rows=0"], "min_rows must be a whole number of at least 1. Got 0."),
+        (["min-rows=0"], "min_rows must be a whole number of at least 1, not 0."),
         (["none.toml"], "No such file or directory: none.toml."),
     ],
 )

@@ -50,7 +50,7 @@ def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(folder
     (line,) = [line for line in said.splitlines() if " SPE " in line and " 7 " in line]
     assert "diastolic" in line
     assert "of 40 rows" in said
-    assert "from the 350 rows of all clients, each scored by a model without this row" in said
+    assert "from all 350 rows, each scored with components computed without it" in said
 
 
 def test_whose_row_it_is_stands_there_as_in_its_file(folder_to_score, capsys):
@@ -166,9 +166,9 @@ def test_for_machines_and_the_exit_codes(folder_to_score, capsys):
 REFUSED = {
     "ending": (["-o", "scores.npy"], "The file for the scores must end in .csv, and scores.npy does not."),
     "picture": (["--picture", "a.pdf"], "The file for the scores must end in .svg or .png, and a.pdf does not."),
-    "share": (["--fail-above", "7"], "--fail-above must be a finite number of at least 0 and at most 1. Got 7.0."),
-    "level": (["--level", "99"], "--level must be a finite number of at least 1e-06"),
-    "components": (["--components", "4"], "--components of a Monitor must be a whole number of at least 1 and at most"),
+    "share": (["--fail-above", "7"], "--fail-above must be a number from 0 to 1, not 7.0."),
+    "level": (["--level", "99"], "--level must be a number from 1e-06 to"),
+    "components": (["--components", "4"], "--components of a Monitor must be a whole number from 1 to"),
 }
 
 

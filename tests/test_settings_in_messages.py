@@ -95,12 +95,12 @@ def test_an_error_keeps_setting_value_and_place_for_programs():
     )
     assert ConfigError("It is wrong.").setting == ""
     made = checks.refused("max_rounds of krylov", "3", "0", "Use 3.")
-    assert (str(made), made.setting) == ("max_rounds of krylov must be 3. Got 0. Use 3.", "max_rounds")
-    assert common.Wording().of(made.words) == "--max-rounds of krylov must be 3. Got 0. Use 3."
+    assert (str(made), made.setting) == ("max_rounds of krylov must be 3, not 0. Use 3.", "max_rounds")
+    assert common.Wording().of(made.words) == "--max-rounds of krylov must be 3, not 0. Use 3."
 
 
 def test_a_value_that_looks_like_a_setting_stays_as_it_is():
-    error = ConfigError("The algorithm must be a name. Got 'scale=\"std\"'.")
+    error = ConfigError("The algorithm must be a name, not 'scale=\"std\"'.")
     assert common.Wording().of(error.words) == str(error)
 
 
@@ -119,7 +119,11 @@ def test_an_error_knows_each_setting_that_the_command_line_has_an_option_for(nam
     with pytest.raises(ConfigError) as caught:
         simulate("krylov", [np.ones((4, 3))], n_components=1, partitioned_by="columns", **{name: spec})
     assert caught.value.setting == name
-    assert common.Wording().of(caught.value.words).startswith(f"{OPTIONS[name]} with --partitioned-by columns must be")
+    assert (
+        common.Wording()
+        .of(caught.value.words)
+        .startswith(f"{OPTIONS[name]} cannot be combined with --partitioned-by columns: ")
+    )
 
 
 def test_a_status_that_names_sites_still_knows_its_settings():
@@ -150,14 +154,15 @@ MISTAKES = {
     "gaps": (["gaps.csv"], "The first is in line 7 of {place}/gaps.csv, column b. Impute or drop them"),
     "a gap's remedy": (["gaps.csv"], "them before the run, or use --missing mean."),
     "a still column": (["still.csv", "--scale", "std"], "cannot divide by the deviation. Drop it, or use no --scale."),
-    "words": (["words.csv"], "Got 'high' in column b (line 2). Choose other columns with --columns a,b, leav"),
+    "words": (["words.csv"], "there is 'high' in column b (line 2). If these are categories, use --categorical b. "
+    "Otherwise, c"),
     "words apart": (["words.csv"], "leave them out with --drop b, or encode them."),
     "words in a folder": (["sites"], "leave them out with --drop b, or"),
     "words of a spec": (["csv('words.csv', sep=',')"], "leave them out with --drop b, or"),
     "decimals": (["de.csv"], "by a spec, \"csv(path='de.csv', decimal=',')\""),
     "too many": (["x.csv", "--components", "9"], "At most 3 components are possible (12 rows, 3 columns), not 9."),
-    "rounds": (["x.csv", "--max-rounds", "0"], "--max-rounds of krylov must be a whole number of at least 1."),
-    "masks": (["x.csv", "--scale", "max_abs", "--mask"], "--scale under masks must be None, 'std' or"),
+    "rounds": (["x.csv", "--max-rounds", "0"], "--max-rounds of krylov must be a whole number of at least 1, not 0."),
+    "masks": (["x.csv", "--scale", "max_abs", "--mask"], "--scale max_abs cannot be combined with --mask"),
 }  # fmt: skip
 
 

@@ -58,7 +58,9 @@ def test_the_number_follows_from_the_mean_of_the_clients_projectors() -> None:
     values = np.linalg.eigvalsh(P)[::-1]
     said = next(words for words in run_shared(shards).decisions if "shared" in words)
     assert values[1] > CUT > values[2]
-    assert said.startswith(f"2 shared components: of 5 clients {values[1]:.0%} hold the last, {values[2]:.0%} the next")
+    assert said.startswith(
+        f"2 shared components: {values[1]:.0%} of 5 clients have component 2, {values[2]:.0%} have component 3"
+    )
 
 
 @pytest.mark.slow
@@ -109,9 +111,7 @@ def test_clients_with_few_rows_do_not_count() -> None:
 @pytest.mark.slow
 def test_where_nothing_is_shared_nothing_counts() -> None:
     shards, _ = problem(0, own=(2, 2, 2, 2))
-    with pytest.raises(
-        DataError, match=r"finds no direction beyond noise that 75% of the clients share: the most common one is at"
-    ):
+    with pytest.raises(DataError, match=r"No component is shared by 75% of the clients"):
         run_shared(shards)
 
 

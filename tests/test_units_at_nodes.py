@@ -38,7 +38,7 @@ def test_a_site_in_other_units_is_named(scale: str | None) -> None:
     result, lines = fitted_with_lines(shards, scale=scale)
     (said,) = [hint for hint in result.hints if "other units" in hint]
     assert re.match(r"Glucose looks as if client \d+ had other units: its mean is 5\.", said)
-    assert "as between mg/dl and mmol/l of glucose" in said
+    assert "the factor between mg/dl and mmol/l of glucose" in said
     assert said in lines
     clean, _ = fitted_with_lines(measured_tables(), scale=scale)
     assert not [hint for hint in clean.hints if "other units" in hint]
@@ -52,7 +52,7 @@ def test_a_site_without_a_value_is_no_other_to_compare_by() -> None:
     shards[1]["glucose"] /= 18.016
     result, _ = fitted_with_lines(shards, missing="mean")
     (said,) = [hint for hint in result.hints if "other units" in hint]
-    assert re.search(r"its mean is 5\.\d+, against 1\d\d\.\d at the other sites, as between mg/dl", said)
+    assert re.search(r"its mean is 5\.\d+, against 1\d\d\.\d at the other sites, the factor between mg/dl", said)
     for table in shards[1:]:
         table["glucose"] = np.nan
     shards[3]["glucose"] = np.arange(60.0)

@@ -76,7 +76,7 @@ def test_strategies_take_it_by_default_with_the_bits_of_the_run_in_process(mask)
     here = simulate(AUTO, LONG, n_components=1, mask=mask)
     (assert_close if mask else assert_same_bits)(there, here)
     assert there.decisions == here.decisions
-    assert there.decisions[0].startswith("auto took krylov, because the message of covariance would be ")
+    assert there.decisions[0].startswith("auto chose krylov, because the message of covariance would be ")
     assert there.decisions[0].endswith(
         f"; krylov took blocks of {P} columns, the widest that fit into a message of 512 kB"
     )

@@ -111,8 +111,9 @@ class Covariance(Algorithm[CovarianceState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if int(arrays["columns"]) != data.d:
             raise DataError(
-                f"The rows of this client have {labels.count(data.d, 'column')}, but the opening had "
-                f"{int(arrays['columns'])}. Give all clients the same columns."
+                f"This client has {labels.count(data.d, 'column')}, but the run uses {int(arrays['columns'])}. Give "
+                "all "
+                "clients the same columns."
             )
         C = data.gram().astype(np.float64)
         return {"C": pack(C), "n": np.array(data.n)}, memory
@@ -123,7 +124,7 @@ class Covariance(Algorithm[CovarianceState]):
     def status(self, state: CovarianceState) -> Status | None:
         if state.C is None:
             return None
-        return Status(Outcome.DONE, "its one round was answered")
+        return Status(Outcome.DONE, "done in one round")
 
     def finish(self, state: CovarianceState, model: Model) -> Model:
         if state.C is None:
@@ -219,9 +220,9 @@ class Auto(Krylov):
         or else Krylov.
         """
         if private and known and not over_air:
-            one = "auto took covariance, because a budget finds more if one message spends it all"
+            one = "auto chose covariance, because a budget finds more if one message spends it all"
             return self.other, one
-        return self.krylov.narrow, f"auto took krylov, as always {noise_of(private)}"
+        return self.krylov.narrow, f"auto chose krylov, as always {noise_of(private)}"
 
     def settle(self, model: Model) -> tuple[Any, str]:
         d, wide = model.d, self.oversample == AUTO
@@ -229,32 +230,33 @@ class Auto(Krylov):
         one, of = d * (d + 1) // 2, "columns"
         if model.split is not None:
             of = "people"
-        sizes = f"message, of {one:,} numbers for {d:,} {of}"
+        sizes = f"message with {one:,} numbers ({d:,} {of})"
         if rounds < 1:
             return self._krylov(
                 model,
-                "auto took krylov, because the first message, which all algorithms share, is expected to be enough: "
+                "auto chose krylov, because the first message, which all algorithms share, is expected to be enough; "
                 f"covariance would take one more {sizes}",
             )
         both = (
-            f"after the opening covariance takes one {sizes}, while krylov is expected to take "
-            f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for "
+            f"after the opening, covariance takes one {sizes}, and krylov is expected to take "
+            f"{labels.count(rounds, 'message')} with {many:,} numbers in total for "
             f"tol={self.of_columns(d).tolerance:g}"
         )
+        if rounds < 2 and not wide:
+            return self._krylov(model, "auto chose krylov, because covariance would not save a message")
         refusals = (
-            (rounds < 2 and not wide, "covariance would save no message"),
-            (one > many, "that is fewer numbers"),
+            (one > many, "it sends fewer numbers"),
             (wide and 8 * one > MESSAGE, f"the message of covariance would be larger than {MESSAGE // 1024} kB"),
         )
         for holds, why in refusals:
             if holds:
-                return self._krylov(model, f"auto took krylov, because {why}: {both}")
+                return self._krylov(model, f"auto chose krylov, because {why}: {both}")
         if model.declined:
-            return self._krylov(model, f"auto took krylov, because a client declines covariance. {model.declined}")
-        fewer = "it takes no more messages, and no more numbers"
+            return self._krylov(model, f"auto chose krylov, because a client declines covariance. {model.declined}")
+        fewer = "it takes no more messages and no more numbers"
         if rounds > 1:
-            fewer = "that is fewer messages"
-        return self.other, f"auto took covariance, because {fewer}: {both}"
+            fewer = "it takes fewer messages"
+        return self.other, f"auto chose covariance, because {fewer}: {both}"
 
     def forecast(self, model: Model) -> tuple[int, int]:
         """Return how many rounds Krylov is expected to take after the opening, and how many numbers both ways."""
@@ -302,9 +304,10 @@ class Auto(Krylov):
         if spent or most > min(spare, rounds_by_errors(state)) or rehearse(chosen, state, model, most=most) < most:
             return ""
         return (
-            f"auto took krylov for {labels.count(state.progress.rounds, 'message')}, then covariance: krylov was "
-            f"expected to take at least {most} more, of {2 * d * p:,} numbers each, for tol={self.tolerance:g}, while "
-            f"covariance takes one message, of {one:,} numbers for {labels.count(d, 'column')}"
+            f"auto chose krylov for {labels.count(state.progress.rounds, 'message')}, then covariance: krylov was "
+            f"expected to take at least {most} more messages with {2 * d * p:,} numbers each for "
+            f"tol={self.tolerance:g}, and covariance takes one message with {one:,} numbers "
+            f"({labels.count(d, 'column')})"
         )
 
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:

@@ -148,7 +148,7 @@ class DRSVD(Algorithm[DRSVDState]):
     def status(self, state: DRSVDState) -> Status | None:
         if state.Z is None:
             return None
-        return Status(Outcome.DONE, "dr_svd takes three rounds: residuals say how far it got")
+        return Status(Outcome.DONE, "all three rounds are done; the result is approximate (see residuals_)")
 
     def finish(self, state: DRSVDState, model: Model) -> Model:
         return model if state.Z is None else model.with_leading(state.Z, state.width)
@@ -161,7 +161,8 @@ def _within_rank(R: Array, part: Array) -> Array:
     """Remove columns of Q that QR added because a block lacks full rank. They would reveal single rows."""
     if len(part) != len(R):
         raise ProtocolError(
-            f"The array part of a message has {labels.count(len(part), 'row')}, but the factor of this node has "
+            f"The array part of the server's message has {labels.count(len(part), 'row')}, but the factor of this "
+            "node has "
             f"{len(R)}. {OTHER_SERVER}"
         )
     U, s, _ = np.linalg.svd(R, full_matrices=False)

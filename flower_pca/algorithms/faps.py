@@ -41,7 +41,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ConfigError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Movement, Progress, stirred
@@ -392,7 +392,10 @@ class FAPS(Iterative[FAPSState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         Z = arrays["Z"]
         if Z.shape[1] > len(Z):
-            raise ProtocolError(f"The array Z of a message must have at most {len(Z)} columns, but has {Z.shape[1]}.")
+            raise ProtocolError(
+                f"The array Z of the server's message has {Z.shape[1]} columns, but at most {len(Z)} are possible. "
+                f"{OTHER_SERVER}"
+            )
         steps = int(arrays["inner_steps"])
         tol = float(arrays["inner_tol"])
         if "guard" in arrays:

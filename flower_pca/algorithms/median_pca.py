@@ -106,7 +106,7 @@ class MedianPCA(Average):
         assert isinstance(state, MedianState)
         return Status(
             Outcome.DONE,
-            "its one round was answered: the components of half of the clients lie within "
+            "done in one round: the components of half of the clients lie within "
             f"{np.rad2deg(state.spread):.2g} degrees of their median",
         )
 

@@ -95,9 +95,7 @@ class Average(Algorithm[OneShotState]):
     def status(self, state: OneShotState) -> Status | None:
         if state.Z is None:
             return None
-        return Status(
-            Outcome.DONE, "its one round was answered: the residuals say how far its components are from exact ones"
-        )
+        return Status(Outcome.DONE, "done in one round; approximate (see residuals_)")
 
     def finish(self, state: OneShotState, model: Model) -> Model:
         return model if state.Z is None else model.with_leading(state.Z, state.width)

@@ -280,14 +280,10 @@ class Monitor:
         n, d = int(counts[0].sum()), self._result.n_features_in_
         if self._result.histograms_of == histograms.LEFT_OUT:
             words = (
-                f"the {n:,} rows of all clients, each scored by a model without this row: for new rows of the same "
-                "sites"
+                f"all {n:,} rows, each scored with components computed without it; valid for new rows of the same sites"
             )
         else:
-            words = (
-                f"the {n:,} rows of all clients, to which the components were fitted: new rows exceed the limits more "
-                "often"
-            )
+            words = f"all {n:,} rows, which the components were fitted to; new rows exceed the limits more often"
             if n < _PER_COLUMN * d:
                 words += "; run again with monitor, by an algorithm that converges to the PCA of all rows"
         if not quantiles.is_extended(counts[0], level):

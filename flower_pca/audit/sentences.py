@@ -229,13 +229,13 @@ LASTING: Final = (
     Line(
         ("min_rows",),
         lambda r: r.min_rows > 1 and r.max_epsilon is None and r.min_change is not None,
-        "If this node has fewer than {min_rows} rows, it refuses. The server learns nothing else about the rows.",
+        "If this node has fewer than {min_rows} rows, it refuses every message. The server learns only this.",
     ),
     Line(
         ("min_rows",),
         lambda r: r.min_rows > 1 and r.max_epsilon is None and r.min_change is None,
-        "If this node has fewer than {min_rows} rows, it refuses, but without any rows it adds zeros to masked sums. "
-        "The server then learns only that there are so few rows, and whether there are any.",
+        "If this node has fewer than {min_rows} rows, it refuses every message. Without any rows, it adds zeros to "
+        "masked sums instead. The server then learns only that there are so few rows, and whether there are any.",
     ),
     Line(
         ("min_rows",),

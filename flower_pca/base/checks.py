@@ -1,4 +1,4 @@
-"""Checks of values that users pass. Messages read "<setting> must be <rule>. Got <value>. <remedy>"."""
+"""Checks of values that users pass. Messages read "<setting> must be <rule>, not <value>. <remedy>"."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _LONGEST_PATH: Final = 4095  # The longest path in Linux, in characters.
 NODE: Final = "this node"  # the owner of the rows in a sentence of a node
 
 
-def refused(what: str, rule: str, got: str, remedy: str) -> ConfigError:
+def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
     """Return the error for a value that breaks a rule. `what` begins with the name of the setting or describes it."""
     head, space, rest = what.partition(" ")
+    sentence = f"must be {rule}, not {got}. {remedy}".rstrip()
     if head not in OPTIONS:
-        return ConfigError(f"{what} must be {rule}. Got {got}. {remedy}")
-    return ConfigError(f"{option(head)}{space}{rest} must be {rule}. Got {got}. {remedy}", setting=head)
+        return ConfigError(f"{what} {sentence}")
+    return ConfigError(f"{option(head)}{space}{rest} {sentence}", setting=head)
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
-    """Suggest the nearest known name for a misspelt one, or how to choose a name."""
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Suggest the nearest known name for a misspelt one. Return `otherwise` if no name is near."""
     names = list(known)
     if not names:
         return "Leave it out."
@@ -39,30 +40,20 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one o
     return f"Did you mean {close[0]!r}?"
 
 
-def integer(
-    what: str, value: object, *, least: int = 0, most: int | None = None, remedy: str = "Choose a whole number."
-) -> None:
+def integer(what: str, value: object, *, least: int = 0, most: int | None = None, remedy: str = "") -> None:
     """Require a whole number in [least, most]."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
-        if most is None:
-            upper = ""
-        else:
-            upper = f" and at most {most}"
-        raise refused(what, f"a whole number of at least {least}{upper}", shown(value), remedy)
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise refused(what, f"a whole number {bounds}", shown(value), remedy)
 
 
-def number(
-    what: str, value: object, *, least: float, most: float = np.inf, remedy: str = "Choose another value."
-) -> None:
+def number(what: str, value: object, *, least: float, most: float = np.inf, remedy: str = "") -> None:
     """Require a real number in [least, most]."""
     valid = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (valid and least <= float(value) <= most and np.isfinite(float(value))):  # type: ignore[arg-type]
-        if most < np.inf:
-            upper = f" and at most {most:g}"
-        else:
-            upper = ""
-        raise refused(what, f"a finite number of at least {least:g}{upper}", shown(value), remedy)
+        rule = f"a number from {least:g} to {most:g}" if most < np.inf else f"a finite number of at least {least:g}"
+        raise refused(what, rule, shown(value), remedy)
 
 
 def share(value: Any) -> Any:
@@ -83,13 +74,13 @@ def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"{what} must hold numbers only. Got {shown(given)}.") from None
+        raise ConfigError(f"{what} must be numbers, not {shown(given)}.") from None
 
 
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
-        raise refused(what, "above 0 and at most 1", shown(value), "Use 1.0 for all of them.")
+        raise refused(what, "above 0 and at most 1", shown(value))
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
@@ -104,12 +95,12 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
     """Require one of a few values."""
     # `in` alone would compare an array entry by entry, and fail.
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
-        names = [a for a in allowed if isinstance(a, str)]
-        remedy = "Choose one of these, without quotation marks."
-        if names:
+        remedy = ""
+        if names := [a for a in allowed if isinstance(a, str)]:
             remedy = did_you_mean(str(value), names)
-        rule = f"one of {', '.join(map(repr, allowed))}"
-        raise refused(what, rule, shown(value), remedy)
+        elif isinstance(value, str):
+            remedy = "Write it without quotation marks."
+        raise refused(what, labels.alternatives([repr(a) for a in allowed]), shown(value), remedy)
 
 
 def path_of(what: str, given: object) -> None:
@@ -117,7 +108,7 @@ def path_of(what: str, given: object) -> None:
     if isinstance(given, os.PathLike):
         return
     if not isinstance(given, str) or "\n" in given or len(given) > _LONGEST_PATH:
-        raise ConfigError(f"The path of {what} must be a text on one line. Got {shown(given)}.")
+        raise ConfigError(f"The path of {what} must be a text on one line, not {shown(given)}.")
 
 
 def parent(what: str, path: str | os.PathLike[str]) -> None:
@@ -138,9 +129,8 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
         return float(n_components)
-    rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
-    rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
-    raise refused("n_components", rule, shown(given), 'Ask for 2 to see a plane, or for 0.9 or "90%".')
+    rules = ["a whole number of at least 1", "a share of the variance such as 0.9", *(f'"{word}"' for word in words)]
+    raise refused("n_components", labels.alternatives(rules), shown(given))
 
 
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
@@ -229,5 +219,5 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
         if name not in names:
             if not names:
                 raise ConfigError(f"{owner} has no parameters, but {shown(name)} is given. Leave it out.")
-            remedy = did_you_mean(name, names, "Choose one of these.")
-            raise ConfigError(f"{owner} has no parameter {shown(name)}. It has {', '.join(names)}. {remedy}")
+            remedy = did_you_mean(name, names, otherwise=f"Its parameters are {labels.series(names)}.")
+            raise ConfigError(f"{owner} has no parameter {shown(name)}. {remedy}")

@@ -187,6 +187,13 @@ def series(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def alternatives(words: Sequence[str]) -> str:
+    """Write a choice in a sentence: "1, 2 or 3"."""
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
 def in_columns(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Write a plain text table with numbers aligned to the right. The last column holds words."""
     widths = [max(10, len(head)) for head in heads[:-1]]

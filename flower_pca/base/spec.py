@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
 
@@ -60,7 +60,7 @@ def _unreadable(text: object, what: str, rule: str) -> ConfigError:
     if isinstance(text, str):
         remedy = "Give parameters by name, as plain values."
     else:
-        remedy = "Choose one of these."
+        remedy = ""
     return checks.refused(what, rule, shown(text), remedy)
 
 
@@ -73,7 +73,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     if name not in table:
         # A caller without such a table does not choose between these names.
         if len(set(table.values())) > 1:
-            rule = f"one of {', '.join(table)}"
+            rule = labels.alternatives(list(table))
         raise checks.refused(what, rule, shown(name), checks.did_you_mean(name, table))
     parameters = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
     if first:

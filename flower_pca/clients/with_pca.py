@@ -33,7 +33,7 @@ class WithPCA(NumPyClient):
         for name, client, kind in (("training", training, NumPyClient), ("pca", pca, PCAClient)):
             if not isinstance(client, kind):
                 raise ConfigError(
-                    f"{name} must be a {kind.__name__}. Got a {type(client).__name__}. Pass the client itself, "
+                    f"{name} must be a {kind.__name__}, not a {type(client).__name__}. Pass the client itself, "
                     "without to_client()."
                 )
         self._training, self._pca = training, pca

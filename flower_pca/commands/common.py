@@ -573,5 +573,5 @@ def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
     words = f"flower-pca {given.command} FOLDER"
     if hasattr(given, "result"):
         words = f"flower-pca {given.command} RESULT FOLDER"
-    remedy = f"Put the files into a folder, one client a file, and write: {words}."
-    return ConfigError(f"The command takes one file, folder or spec, not {enumeration([given.data, *more])}. {remedy}")
+    remedy = f"Put the files into a folder, one per client, and use: {words}"
+    return ConfigError(f"Give one file, folder or spec, not {enumeration([given.data, *more])}. {remedy}")

@@ -178,15 +178,15 @@ def _whose(result: PCAResult | Projection, given: argparse.Namespace, site: str)
 
     if not isinstance(result, PersonalResult):
         return ""
-    components = labels.count(result.n_components_, "component").removeprefix("1 ")
-    shared = f": along the {components} that all clients share"
+    components = labels.count(result.n_components_, "shared component").removeprefix("1 ")
+    shared = f": scores on the {components}"
     if given.fit_local:
-        return f"{shared}, and own ones found from these rows"
+        return f"{shared} and on local components computed from these rows"
     if given.local is None:
-        return f"{shared}; --local FILE adds those of a client, --fit-local those of these rows"
+        return f"{shared}; add local components with --local FILE or --fit-local"
     if site:
-        return f"{shared}, and the own ones of {site} in {given.local}"
-    return f"{shared}, and a client's own in {given.local}"
+        return f"{shared} and on the local components of {site} ({given.local})"
+    return f"{shared} and on the local components in {given.local}"
 
 
 _SHOWN: Final = 40  # lines of the printed table; the file has all
@@ -309,8 +309,8 @@ def _require_by_site(result: PCAResult) -> None:
     """Refuse local results of a site if the result scores rows of all sites alike."""
     if not result.is_by_site:
         raise ConfigError(
-            "The run neither subtracted the means of each site nor harmonized sites, so it scores rows of all sites "
-            "alike. Leave --local and --fit-local out."
+            "--local and --fit-local need a run with --adjust site or --harmonize. This run has neither: leave them "
+            "out."
         )
 
 

@@ -9,17 +9,16 @@ table in docs/choosing.md is generated from the same lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from flower_pca.base.checks import refused
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import alternatives, series
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.stage import Stage
-from flower_pca.names.columns import enumeration
 from flower_pca.settings.bits import BITS, FLOORS
 
 # Options with their values, by the names of a configuration's fields
@@ -29,99 +28,45 @@ Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 # A budget over more rounds leaves nothing but noise.
 _NOISY_ROUNDS: Final = 100
 _REACH: Final = "Give dp public ranges of the columns and leave scale out, or give reach."
-_LEAVE: Final = "Leave it out."
-_ONE: Final = "Leave one of them out."
 
 
 @dataclass(frozen=True)
 class Property:
-    """A property of algorithms. `words` follow "one" in a message. `brief` is the reason for a refusal in the table."""
+    """A property of algorithms. `brief` says in an error, after "because", and in the table why an algorithm lacks "
+    "it.
+    """
 
     brief: str
-    words: str
     holds: Callable[[Stage[Any]], bool]
 
 
-ADDITIVE: Final = Property("answers cannot be summed", "whose answers add up", lambda stage: stage.additive)
-RICH: Final = Property(
-    "it takes only the basic options", "that takes more than the basic options", lambda stage: not stage.basic
-)
-OVER_AIR: Final = Property(
-    "it is not made for the air channel", "that the air channel is for", lambda stage: stage.over_air
-)
-BOUNDED: Final = Property(
-    "the effect of one row has no bound",
-    "whose answers no row can change by more than a bound",
-    lambda stage: stage.bounded,
-)
-PRODUCTS: Final = Property(
-    "it needs more than products of the rows", "that needs nothing but products", lambda stage: stage.products_only
-)
-CHANGING_CLIENTS: Final = Property(
-    "the same clients must answer in every round",
-    "whose rounds may go to other clients each time",
-    lambda stage: not stage.fixed_set,
-)
-FORGETTING: Final = Property(
-    "clients must keep a state between rounds",
-    "whose clients may forget what they keep, as they do whenever others are asked",
-    lambda stage: not stage.remembers,
-)
-UNCACHED: Final = Property(
-    "the last answers of absent clients still count",
-    "that needs no last answers of absent clients",
-    lambda stage: not stage.caches,
-)
-MEASURED: Final = Property(
-    "its components alone do not describe a row",
-    "whose components alone describe a row and are measured at the end",
-    lambda stage: stage.measured,
-)
-TOLERANT: Final = Property(
-    "rounding errors accumulate", "without rounding errors that accumulate at clients", lambda stage: stage.tolerant
-)
-ORTHONORMAL: Final = Property(
-    "its components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
-)
-POOLED: Final = Property(
-    "its components are not those of all rows together",
-    "whose components are those of all rows together",
-    lambda stage: stage.pooled,
-)
+ADDITIVE: Final = Property("its answers cannot be summed", lambda stage: stage.additive)
+RICH: Final = Property("it takes only the basic options", lambda stage: not stage.basic)
+OVER_AIR: Final = Property("it is not made for the air channel", lambda stage: stage.over_air)
+BOUNDED: Final = Property("the effect of one row on its answers has no bound", lambda stage: stage.bounded)
+PRODUCTS: Final = Property("it needs more than products of the rows", lambda stage: stage.products_only)
+CHANGING_CLIENTS: Final = Property("the same clients must answer in every round", lambda stage: not stage.fixed_set)
+FORGETTING: Final = Property("its clients keep a state between rounds", lambda stage: not stage.remembers)
+UNCACHED: Final = Property("it still counts the last answers of absent clients", lambda stage: not stage.caches)
+MEASURED: Final = Property("its components alone do not describe a row", lambda stage: stage.measured)
+TOLERANT: Final = Property("its rounding errors accumulate", lambda stage: stage.tolerant)
+ORTHONORMAL: Final = Property("its components are not orthonormal", lambda stage: stage.orthonormal)
+POOLED: Final = Property("its components are not the components of all rows together", lambda stage: stage.pooled)
 SHAREABLE: Final = Property(
-    "answers are not sums of products",
-    "in which a client can count for less than its rows",
-    lambda stage: stage.by_medians or (stage.additive and stage.products_only),
+    "its answers are not sums of products", lambda stage: stage.by_medians or (stage.additive and stage.products_only)
 )
 NONE_OF_ITS_OWN: Final = Property(
-    "the own components of a site already hold the site effect",
-    "without own components of sites, because they describe what differs between sites",
-    lambda stage: not stage.shares,
+    "the local components of a site already hold the site effect", lambda stage: not stage.shares
 )
-SHARING: Final = Property(
-    "it has no shared and own components, or it removes outlying values",
-    "whose clients have shared and own components, and which removes no outlying values",
-    lambda stage: stage.shares,
-)
+SHARING: Final = Property("it does not choose between shared and local components", lambda stage: stage.shares)
 ROWS_LESS_A_MEAN: Final = Property(
-    "outlying values or medians of sites decide",
-    "that removes no outlying values and uses no medians of sites",
-    lambda stage: not (stage.by_row or stage.by_medians),
+    "it removes outlying values or uses medians of sites", lambda stage: not (stage.by_row or stage.by_medians)
 )
-ITERATES: Final = Property("it does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
+ITERATES: Final = Property("it does not iterate", lambda stage: isinstance(stage, Iterative))
 
-# The phrases for options in messages. The default is "with" and the option's name.
-_CALLED: Final[Mapping[str, str]] = {
-    "mask": "under masks",
-    "channel": "over the air",
-    "wire": "with fewer bits",
-    "partitioned_by": f"with {option('partitioned_by', 'columns')}",
-    "fraction": "with a fraction of the clients",
-    "standard_errors": "with errors",
-    "signal": f"with {option('n_components', 'signal')}",
-    "shared": f"with {option('n_components', 'shared')}",
-    "init": "with a start",
-}
+_MOST: Final = 3  # algorithms that an error suggests
+# options that a message shows with their value
+_VALUED: Final = ("n_components", "scale", "missing", "wire", "partitioned_by")
 # options that need more than a basic algorithm
 _NOT_BASIC: Final = (
     "mask", "dp", "wire", "partitioned_by", "monitor", "standard_errors", "signal", "shared", "max_share",
@@ -153,154 +98,150 @@ NEEDS: Final = (
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for two options: `option` must have a certain value if `beside` is on, or else do what `then` says."""
+    """A rule for two options: `option` cannot be combined with `beside`, unless its value fits.
+
+    Attributes
+    ----------
+    option : str
+        The option that is refused.
+    beside : str
+        The option that it cannot be combined with.
+    because : str
+        The reason, after a colon.
+    then : str
+        What to do; "" for "Leave <option> out."
+    allowed : str
+        The values that fit, for the table, or "" if none does.
+    fits : callable
+        Whether a value of the option fits.
+    """
 
     option: str
     beside: str
-    must: str
-    then: str = _LEAVE
+    because: str
+    then: str = ""
+    allowed: str = ""
     fits: Callable[[Any], bool] = lambda value: False
 
 
-def _is_number(n_components: Any) -> bool:
-    return not isinstance(n_components, str)
+def _scale(beside: str, because: str, *values: str) -> Rule:
+    then = f"Use {' or '.join(option('scale', value) for value in values)}."
+    allowed = " or ".join(f'"{value}"' for value in values)
+    return Rule("scale", beside, because, then, allowed, lambda scale: scale in values)
+
+
+def _number(beside: str, because: str) -> Rule:
+    then = f"Give a number, for example {option('n_components', 2)}."
+    return Rule("n_components", beside, because, then, "a number", lambda given: not isinstance(given, str))
 
 
 _LIST: Final = "Write a list of variants first, and read the files with this list: bed(path=..., variants=...)."
-_SINGLE: Final = "because nobody sees the answer of a single client"
-_MARKED: Final = "Choose genes first, and read cells with use_highly_variable=True."
+_SINGLE: Final = "the server does not see the answer of a single client"
+_CELLS: Final = "Choose genes first, and read cells with use_highly_variable=True."
+_SIGNS: Final = "the number of components is estimated from rows around the mean of all rows"
+_CODED: Final = "indicator columns of texts have a scale of their own"
+_CODE: Final = "Code these columns as numbers."
+_RAW: Final = "other scales are computed from the values before the correction"
+_PARTY: Final = "each party has different columns"
+_NOISED: Final = "exact {} would reveal information about single rows"
+_WHOLE: Final = "it counts every row with the same weight"
+_EVERY: Final = "{} applies to all columns, before any are selected"
+_START: Final = "the start sets the columns"
+_CHANNEL: Final = "the channel adds noise to every sum, and {}"
+_MESSAGES: Final = "answers with noise are sent in full precision"
 RULES: Final[tuple[Rule, ...]] = (
-    Rule("channel", "mask", "left out", _ONE),
-    Rule(
-        "scale",
-        "mask",
-        "None, 'std' or 'genotype', which follow from sums",
-        "Use 'std'.",
-        lambda scale: scale in ("std", "genotype"),
-    ),
-    Rule("monitor", "channel", "False, because counts cannot have noise on them", _ONE),
-    Rule("standard_errors", "channel", "False, because the noise of the channel is not in them"),
-    Rule("explain", "channel", "left out, because a share has no meaning with noise"),
-    Rule("harmonize", "dp", "left out, because the scale of a site without noise would tell about single rows"),
-    Rule("harmonize", "channel", "left out, because its sums cannot have noise on them"),
-    Rule("harmonize", "partitioned_by", "left out, because each party has columns of its own"),
-    Rule("harmonize", "max_share", "left out, because it counts whole rows"),
-    Rule("adjust", "harmonize", "left out, because harmonizing removes the site already", _ONE),
-    Rule(
-        "categorical",
-        "harmonize",
-        "left out, because levels are divided by the root of a share",
-        "Code them as numbers.",
-    ),
-    Rule(
-        "scale",
-        "harmonize",
-        'None or "std", because other scales are of values as they were before',
-        'Use "std".',
-        lambda scale: scale == "std",
-    ),
-    Rule(
-        "missing", "harmonize", '"error", because locations and scales come from whole rows', "Impute before the run."
-    ),
-    Rule("fraction", "harmonize", "1.0, because all sites are harmonized together"),
-    Rule("monitor", "harmonize", "False, because the rows of the run have set their own means"),
-    Rule("standard_errors", "harmonize", "False, because the errors of locations and scales are not in them"),
+    Rule("channel", "mask", "the channel adds analog values, and masks need exact sums"),
+    _scale("mask", "other scales do not follow from sums", "std", "genotype"),
+    Rule("monitor", "channel", _CHANNEL.format("counts must be exact")),
+    Rule("standard_errors", "channel", _CHANNEL.format("the errors would not include this noise")),
+    Rule("explain", "channel", _CHANNEL.format("an explained share has no meaning with it")),
+    Rule("harmonize", "dp", _NOISED.format("scales of a site")),
+    Rule("harmonize", "channel", _CHANNEL.format("means and scales of sites must be exact")),
+    Rule("harmonize", "partitioned_by", _PARTY),
+    Rule("harmonize", "max_share", _WHOLE),
+    Rule("adjust", "harmonize", "harmonizing already removes the site effects"),
+    Rule("categorical", "harmonize", _CODED, _CODE),
+    _scale("harmonize", _RAW, "std"),
+    Rule("missing", "harmonize", "means and scales of sites need complete rows", "Impute before the run."),
+    Rule("fraction", "harmonize", "all sites are harmonized together"),
+    Rule("monitor", "harmonize", "the site means come from the same rows, so the limits would be too low"),
+    Rule("standard_errors", "harmonize", "they would ignore the uncertainty of the site means and scales"),
+    _number("harmonize", _SIGNS),
+    Rule("adjust", "dp", _NOISED.format("slopes")),
+    Rule("adjust", "partitioned_by", _PARTY),
+    Rule("adjust", "max_share", _WHOLE),
+    Rule("categorical", "adjust", _CODED, _CODE),
+    _scale("adjust", _RAW, "std"),
+    _number("adjust", _SIGNS),
+    Rule("standard_errors", "adjust", "they would ignore the uncertainty of the slopes"),
+    Rule("wire", "channel", _MESSAGES),
+    Rule("wire", "dp", _MESSAGES),
     Rule(
         "n_components",
-        "harmonize",
-        "a number, because signs are flipped about means of all rows",
-        "Name one.",
-        _is_number,
+        "dp",
+        "noisy variances cannot choose the number",
+        f"Give a whole number, for example {option('n_components', 2)}.",
+        "a whole number",
+        lambda k: isinstance(k, int),
     ),
-    Rule("adjust", "dp", "left out, because slopes without noise would tell about single rows"),
-    Rule("adjust", "partitioned_by", "left out, because each party has columns of its own"),
-    Rule("adjust", "max_share", "left out, because slopes count whole rows"),
+    _number("channel", _CHANNEL.format("this noise would count as components")),
+    _number("partitioned_by", _SIGNS),
+    _number("init", "the number says how many rows of the start are used"),
+    _scale("dp", "only standard deviations are computed with noise", "std"),
     Rule(
-        "categorical", "adjust", "left out, because levels are divided by the root of a share", "Code them as numbers."
+        "missing",
+        "dp",
+        "a mean in place of missing values depends on all rows, so the effect of one row has no bound",
+        f"Impute before the run, or give dp ranges and use {option('missing', 'mean')}.",
     ),
-    Rule(
-        "scale",
-        "adjust",
-        'None or "std", because other scales are of values as they were before',
-        'Use "std".',
-        lambda scale: scale == "std",
-    ),
-    Rule(
-        "n_components", "adjust", "a number, because signs are flipped about means of all rows", "Name one.", _is_number
-    ),
-    Rule("standard_errors", "adjust", "False, because the errors of the slopes are not in them"),
-    Rule("wire", "channel", '"float64" or "auto", because there is noise on the answers'),
-    Rule("wire", "dp", '"float64" or "auto", because there is noise on the answers'),
-    Rule("n_components", "dp", "a whole number", "Name a number.", lambda k: isinstance(k, int)),
-    Rule("n_components", "channel", "a number, because noise on sums would count as well", "Name one.", _is_number),
-    Rule(
-        "n_components",
-        "partitioned_by",
-        "a number, because signs are flipped about means of all rows",
-        "Name one.",
-        _is_number,
-    ),
-    Rule("n_components", "init", "a number, because it says how much of the start is used", "Name one.", _is_number),
-    Rule("scale", "dp", 'None or "std"', "A largest value cannot be told privately.", lambda scale: scale == "std"),
-    Rule("missing", "dp", '"error"', "Impute before the run, or give dp ranges."),
-    Rule("reconstruction_error", "dp", "False", "An exact error would tell about single rows."),
-    Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
-    Rule("categorical", "dp", "left out, because which levels there are is told exactly"),
-    Rule("standard_errors", "dp", "False", "Exact sums of squares would tell about single rows."),
-    Rule("explain", "dp", "left out, because a share has no meaning with noise"),
-    Rule("checkpoint", "dp", "left out", "Start a new run with a budget of its own."),
-    Rule("dp", "partitioned_by", "left out, because hiding one person would need noise on all scores"),
-    Rule("channel", "partitioned_by", "left out, because each party's loadings need the exact scores"),
-    Rule(
-        "columns",
-        "partitioned_by",
-        "left out, because each party has columns of its own",
-        "Name them where each party reads its table.",
-    ),
-    Rule(
-        "categorical",
-        "partitioned_by",
-        "left out, because each party codes columns of its own",
-        "Code them where it reads its table.",
-    ),
-    Rule("fraction", "partitioned_by", "1.0, because no other party has the columns of a party that is absent"),
+    Rule("reconstruction_error", "dp", "an exact error would reveal information about single rows"),
+    Rule("monitor", "dp", _NOISED.format("counts")),
+    Rule("categorical", "dp", "the names of levels are sent without noise"),
+    Rule("standard_errors", "dp", _NOISED.format("sums of squares")),
+    Rule("explain", "dp", "an explained share has no meaning with noise on the answers"),
+    Rule("checkpoint", "dp", "a resumed run would spend more than its budget", "Start a new run with its own budget."),
+    Rule("dp", "partitioned_by", "hiding one person would need noise on all scores"),
+    Rule("channel", "partitioned_by", "the loadings of each party need the exact scores"),
+    Rule("columns", "partitioned_by", _PARTY, "Name the columns where each party reads its table."),
+    Rule("categorical", "partitioned_by", _PARTY, "Name the text columns where each party reads its table."),
+    Rule("fraction", "partitioned_by", "no other party has the columns of an absent party"),
     Rule(
         "reconstruction_error",
         "partitioned_by",
-        "False, because left_out_variance_ already gives it exactly",
-        "Read left_out_variance_.",
+        "left_out_variance_ of the result is this error",
+        f"Leave {option('reconstruction_error')} out, and read left_out_variance_.",
     ),
-    Rule("monitor", "partitioned_by", "False, because limits for new people need the columns of all parties"),
-    Rule("standard_errors", "partitioned_by", "False, because the loadings stay with the parties"),
-    Rule("explain", "partitioned_by", "left out, because each party has columns of its own"),
-    Rule("wire", "partitioned_by", '"float64", because loadings are made of the scores that are sent'),
-    Rule("init", "partitioned_by", "left out, because a run over columns begins with scores of people"),
-    Rule("variants", "dp", "left out, because exact counts of alleles would tell about single rows", _LIST),
-    Rule("variants", "channel", "left out, because counts of alleles cannot have noise on them", _LIST),
-    Rule("variants", "partitioned_by", "left out, because each party has variants of its own"),
-    Rule("variants", "explain", "left out, because it is about all columns", _LIST),
-    Rule("variants", "adjust", "left out, because it is about all columns", _LIST),
-    Rule("variants", "harmonize", "left out, because it is about all columns", _LIST),
-    Rule("variants", "init", "left out, because the start says which columns there are"),
-    Rule("categorical", "variants", "left out, because words count no alleles"),
-    Rule("highly_variable", "dp", "left out, because exact sums of genes would tell about single cells", _MARKED),
-    Rule("highly_variable", "channel", "left out, because sums of genes cannot have noise on them", _MARKED),
-    Rule("highly_variable", "partitioned_by", "left out, because each party has genes of its own"),
-    Rule("highly_variable", "explain", "left out, because it is about all columns", _MARKED),
-    Rule("highly_variable", "adjust", "left out, because it is about all columns", _MARKED),
-    Rule("highly_variable", "harmonize", "left out, because it is about all columns", _MARKED),
-    Rule("highly_variable", "init", "left out, because the start says which columns there are"),
-    Rule("categorical", "highly_variable", "left out, because words are no counts"),
-    Rule("missing", "highly_variable", '"error", because counts have no missing values'),
-    Rule("highly_variable", "variants", "left out, because genes are no variants", _ONE),
-    Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
-    Rule("max_share", "dp", "left out, because the noise on answers would be scaled too"),
-    Rule("max_share", "channel", f"left out, {_SINGLE}", _ONE),
-    Rule("max_share", "partitioned_by", "left out, because each party has columns of its own"),
-    Rule("scale", "max_share", "None or 'std'", "A largest value is one client's.", lambda scale: scale == "std"),
-    Rule("monitor", "max_share", "False, because limits count whole rows"),
-    Rule("standard_errors", "max_share", "False, because they count whole rows"),
-    Rule("explain", "max_share", "left out, because it counts whole rows"),
+    Rule("monitor", "partitioned_by", "T2 and SPE of a person need the columns of all parties"),
+    Rule("standard_errors", "partitioned_by", "the loadings stay at the parties"),
+    Rule("explain", "partitioned_by", _PARTY),
+    Rule("wire", "partitioned_by", "the loadings are computed from the scores in the messages"),
+    Rule("init", "partitioned_by", "a run over columns starts from scores of people"),
+    Rule("variants", "dp", _NOISED.format("counts of alleles"), _LIST),
+    Rule("variants", "channel", _CHANNEL.format("counts of alleles must be exact"), _LIST),
+    Rule("variants", "partitioned_by", "each party has different variants"),
+    Rule("variants", "explain", _EVERY.format("explain"), _LIST),
+    Rule("variants", "adjust", _EVERY.format("adjust"), _LIST),
+    Rule("variants", "harmonize", _EVERY.format("harmonize"), _LIST),
+    Rule("variants", "init", _START),
+    Rule("categorical", "variants", "text columns have no counts of alleles"),
+    Rule("highly_variable", "dp", _NOISED.format("sums of genes"), _CELLS),
+    Rule("highly_variable", "channel", _CHANNEL.format("sums of genes must be exact"), _CELLS),
+    Rule("highly_variable", "partitioned_by", "each party has different genes"),
+    Rule("highly_variable", "explain", _EVERY.format("explain"), _CELLS),
+    Rule("highly_variable", "adjust", _EVERY.format("adjust"), _CELLS),
+    Rule("highly_variable", "harmonize", _EVERY.format("harmonize"), _CELLS),
+    Rule("highly_variable", "init", _START),
+    Rule("categorical", "highly_variable", "text columns have no counts"),
+    Rule("missing", "highly_variable", "counts have no missing values"),
+    Rule("highly_variable", "variants", "genes and variants are different kinds of columns"),
+    Rule("max_share", "mask", _SINGLE),
+    Rule("max_share", "dp", "the noise on the answers would be scaled as well"),
+    Rule("max_share", "channel", _SINGLE),
+    Rule("max_share", "partitioned_by", _PARTY),
+    _scale("max_share", "the influence of a client on other scales cannot be limited", "std"),
+    Rule("monitor", "max_share", _WHOLE),
+    Rule("standard_errors", "max_share", _WHOLE),
+    Rule("explain", "max_share", _WHOLE),
 )
 
 
@@ -318,26 +259,27 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
     """
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):
-            where = " and ".join([called(option) for option in options])
-            best = (name for name, kind in listed.items() if not missing(kind(), *on))
-            have = {name: kind for name, kind in listed.items() if _variant(kind, wanted)}
-            # Algorithms that suit all other options come first, because the others would be refused for one of them.
-            fit = {name: kind for name, kind in have.items() if set(missing(kind(), *on)) <= {wanted}}
-            require(f"The algorithm {where}", stage, wanted, best, fit or have)
+            raise unsupported(stage, wanted, options, on, listed)
     check_options(on)
     _check_numbers(stage, on)
 
 
-def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str], listed: Listed) -> None:
-    """Require a property of an algorithm. The error names the algorithms that have it."""
-    if wanted.holds(stage):
-        return
-    have = ", ".join(filter(None, (_variant(kind, wanted) for kind in listed.values())))
-    if own := _variant(type(stage), wanted):
-        remedy = f"Use {own}, with its other parameters as they usually are."
+def unsupported(stage: Stage[Any], wanted: Property, options: tuple[str, ...], on: On, listed: Listed) -> ConfigError:
+    """Return the error about options that an algorithm does not support. It names algorithms that support them."""
+    what = " together with ".join(called(option, on.get(option)) for option in options)
+    why = "" if wanted is RICH else f", because {wanted.brief}"
+    given = _variant(type(stage), wanted)  # the same algorithm with other parameters
+    known = {_variant(kind, wanted): kind() for kind in listed.values()}
+    fit = [name for name, made in known.items() if name and set(missing(made, *on)) <= {wanted}]
+    if given in fit:
+        fit = [given]
+    if fit:
+        remedy = f"Use {alternatives(fit[:_MOST])}."
     else:
-        remedy = f"Use {next(best, 'another')}."
-    raise ConfigError(f"{what} must be one {wanted.words}: {have}. Got {stage.spec}. {remedy}")
+        needing = {option for needed, _ in NEEDS for option in needed if option in on}
+        every = [called(option, given) for option, given in on.items() if option in needing]
+        remedy = f"No algorithm supports {series(every)} together. Leave one of them out."
+    return ConfigError(f"{stage.spec} does not support {what}{why}. {remedy}", setting="algorithm")
 
 
 def missing(stage: Stage[Any], *options: str) -> list[Property]:
@@ -361,21 +303,24 @@ def check_options(on: On) -> None:
             rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges
         )
         if not (apart or constant):
-            raise refused(f"{rule.option} {called(rule.beside)}", rule.must, _given(on[rule.option]), rule.then)
+            value = on[rule.option]
+            raise ConfigError(
+                f"{called(rule.option, value)} cannot be combined with {called(rule.beside, on[rule.beside])}: "
+                f"{rule.because}. {rule.then or f'Leave {option(rule.option)} out.'}",
+                setting=rule.option,
+                value=value,
+            )
     if "dp" in on:
         _check_budget(on)
 
 
-def called(name: str) -> str:
-    """Return what a message calls an option, for example "with monitor" or "under masks"."""
-    return _CALLED.get(name, f"with {name}")
-
-
-def _given(value: Any) -> str:
-    """Write a value for a message. Columns are written by their names, without their levels."""
-    if isinstance(value, tuple):
-        return enumeration(one if isinstance(one, str) else str(one[0]) for one in value)
-    return shown(value)
+def called(name: str, value: Any = None) -> str:
+    """Return what a message calls an option: its name, with its value if the user chose among values."""
+    if name in ("signal", "shared"):
+        return option("n_components", name)
+    if name in _VALUED:
+        return option(name, value)
+    return option(name)
 
 
 def _check_budget(on: On) -> None:

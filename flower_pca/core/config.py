@@ -180,13 +180,14 @@ class PCAConfig:
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 raise ConfigError(
-                    f"{name} of a PCAConfig must be of class {kind.__name__}. Got {shown(given)}. Use simulate(..., "
+                    f"{name} of a PCAConfig must be an instance of {kind.__name__}, not {shown(given)}. Use "
+                    "simulate(..., "
                     f"{name}=...) to give it as a text."
                 )
         checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)
         fraction = checks.share(self.fraction)
-        checks.proportion("The fraction of clients", fraction)
+        checks.proportion("fraction", fraction)
         checks.integer("min_nodes", self.min_nodes, least=1)
         # numpy's numbers become Python's, which files can store.
         plain: dict[str, Any] = {"seed": int(self.seed), "fraction": float(fraction)}
@@ -201,10 +202,17 @@ class PCAConfig:
             plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
             plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
-        if plain["keep"] and (self.harmonize is None or SITE in plain["keep"]):
+        if plain["keep"] and self.harmonize is None:
             raise ConfigError(
-                f"keep names what stays when sites are harmonized. Add {option('harmonize', 'combat')}, and leave "
-                f"{SITE} out of keep."
+                f"{option('keep')} needs {option('harmonize', 'combat')}, because it names what harmonizing must not "
+                f"remove. Add {option('harmonize', 'combat')}.",
+                setting="keep",
+            )
+        if SITE in plain["keep"]:
+            raise ConfigError(
+                f"{option('keep')} cannot contain {SITE}, because harmonizing removes the differences between sites. "
+                f"Leave {SITE} out of {option('keep')}.",
+                setting="keep",
             )
         if SITE in plain["adjust"] and SITE in plain["explain"]:
             raise ConfigError(

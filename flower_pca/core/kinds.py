@@ -112,24 +112,24 @@ class Ask:
     each: bool = False
 
     def fault(self, a: Array) -> tuple[str, str] | None:
-        """Return the rule that an array of a message breaks, and what the array is, or None."""
+        """Return the rule that an array of a message breaks, and what breaks it, or None."""
         if a.ndim != self.dimensions:
-            return _SHAPES[self.dimensions], f"shape {a.shape}"
+            return _SHAPES[self.dimensions], f"has shape {a.shape}"
         # Products of whole numbers could overflow.
         if self.by_column and a.dtype.kind != "f":
-            return "floating-point numbers", f"{a.dtype}"
+            return "floating-point numbers", f"has dtype {a.dtype}"
         if self.filled and not a.shape[-1]:
-            return "of at least one column", f"shape {a.shape}"
+            return "a matrix with at least one column", f"has shape {a.shape}"
         if a.ndim and a.dtype.kind == "b":  # numpy adds booleans differently.
-            return "numbers", "true and false"
+            return "numbers", "has booleans"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
-            return f"0 or at least {SMALLEST:g}", f"{a}"[:_SHOWN]
+            return f"0 or at least {SMALLEST:g}", f"is {a}"[:_SHOWN]
         # This refuses NaN as well, because no comparison with NaN holds.
         if a.size and not self.least <= float(a.min()) <= float(a.max()) <= self.most:
             rule = f"at least {self.least:g}" if math.isinf(self.most) else f"from {self.least} to {self.most}"
-            return rule, f"{a}"[:_SHOWN]
+            return rule, f"is {a}"[:_SHOWN]
         if self.whole and not (np.asarray(a) == np.rint(a)).all():
-            return "whole", f"{a}"[:_SHOWN]
+            return "whole", f"is {a}"[:_SHOWN]
         return None
 
     @property
@@ -499,14 +499,14 @@ MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)
 
 
 def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, str, str] | None:
-    """Return the first part that these arrays do not match, its rule and the actual array, or None."""
+    """Return the first part that these arrays do not match, its rule and what breaks it, or None."""
     for name, part in parts.items():
         a = arrays[name]
         fits = a.shape == part.shape or _fits(a.shape, part.shape)
         # Some machines have floats of 80 bits, which LAPACK does not support.
         if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
             rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
-            return name, rule, f"shape {a.shape} and dtype {a.dtype}"
+            return name, rule, f"has shape {a.shape} and dtype {a.dtype}"
         # The sum of squares usually shows at once that all entries are fine, without memory. It is not below
         # the limit if an entry is NaN, and vdot emits no warnings.
         if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
@@ -514,11 +514,11 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
         # The largest entry may also be NaN.
         largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
         if not math.isfinite(largest):
-            return name, "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
+            return name, "finite", f"has {int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
         if largest > _LARGEST:
-            return name, f"at most {_LARGEST:g} in size", f"{largest:g}"
+            return name, f"at most {_LARGEST:g} in size", f"reaches {largest:g}"
         if part.kind.counts_rows and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
-            return name, f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
+            return name, f"a whole number from 1 to {_MOST_ROWS:g}", f"is {a}"
     return None
 
 

@@ -396,19 +396,19 @@ class Model:
         if self.sine_estimate is not None:
             return ""
         if self.next_value is None:
-            return f"; how far eigenvalue {self.k + 1} is below was not measured: other directions may do as well"
+            return f"; eigenvalue {self.k + 1} was not measured: component {self.k} may be a different direction"
         largest = float(self.values[0])
         apart = max(float(self.values[self.k - 1]) - self.next_value, 0.0)
         which = f"eigenvalues {self.k} and {self.k + 1}"
         if apart > max(_TIED * largest, self.residual):
             return (
-                f"; {which} differ by at most {apart / largest:.1g} of the first, "
-                f"and eigenvalue {self.k + 1} is not known better: other directions may do as well"
+                f"; {which} differ by at most {apart / largest:.1g} of the first, and eigenvalue {self.k + 1} is not "
+                f"known more precisely: component {self.k} may be a different direction"
             )
         by = "noise" if self.noise else "residual"
         return (
             f"; {which} differ by {apart / largest:.1g} of the first, and the {by} is {self.residual / largest:.1g}: "
-            "which of their directions was found cannot be told"
+            f"components {self.k} and {self.k + 1} cannot be distinguished"
         )
 
     @property

@@ -81,5 +81,5 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
     if wrong := fault(reply.arrays, expected):
         name, rule, got = wrong
         raise ProtocolError(
-            f"{name} in the answer of client {reply.client} must be {rule}. Got {got}. Check the client's data."
+            f"{name} in the answer of client {reply.client} must be {rule}, but {got}. Check the client's data."
         )

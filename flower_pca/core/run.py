@@ -160,7 +160,7 @@ class Run:
         is in memory at a time, so memory does not grow with the number of clients.
         """
         if (sent := self._sent) is None:
-            raise RuntimeError("advance() takes the answers to a message of pending()")
+            raise RuntimeError("Call pending() before advance(): no message is open.")
         now = self.position
         call = now.call(fraction=self.roll.fraction)
         tally = Tally(now.stage, now.state, sent, now.model, layers=self.layers)

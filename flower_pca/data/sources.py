@@ -21,7 +21,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, private
-from flower_pca.base.options import option
+from flower_pca.base.options import apart, option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import arrow, mtx, npy, npz, npz_or_sparse, parquet, sparse, svmlight
@@ -429,10 +429,8 @@ def _parties_of_folder(
 ) -> list[Table]:
     """Return one table per file. Each file holds different columns of the same people."""
     _, files = files_of(path, pattern, without)
-    wanted, remedy = dict(options), f"If a column says whose row it is, name it: {option('ids', 'patient')}."
-    if ids is not None:
-        wanted, remedy = {"ids": ids, **options}, ""
-    pairs = zip(_tables(files, wanted, drop, then=remedy), _sites(files), strict=True)
+    wanted = dict(options) if ids is None else {"ids": ids, **options}
+    pairs = zip(_tables(files, wanted, drop, people=ids is None), _sites(files), strict=True)
     return [replace(table, site=site) for table, site in pairs]
 
 
@@ -499,15 +497,21 @@ def _endings() -> str:
     return f"{', '.join(plain)}; text files also with .gz or .zip at the end"
 
 
-def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, then: str = "") -> list[Table]:
-    """Read the tables of these files, without the columns to leave out."""
+def _tables(
+    files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, people: bool = False
+) -> list[Table]:
+    """Read the tables of these files, without the columns to leave out. With `people`, a column of text may say whose
+    rows they are.
+    """
     tables = [_read(file, options) for file in files]
     require_matches(_DROPPED, [name for table in tables for name in table.columns], drop)
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
-        if table.words and then:
+        if table.words and people:
+            first = next(iter(table.words))
             raise DataError(
-                f"The columns of {file} must hold numbers, but there is {enumeration(table.words.values())}. {then}",
+                f"The columns of {file} must hold numbers, but there is {enumeration(table.words.values())}. If "
+                f"column {first} identifies people, use {option('ids', first)}. Otherwise, {apart(list(table.words))}.",
                 place=str(file),
             )
         if table.words:

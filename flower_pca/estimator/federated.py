@@ -436,7 +436,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         except ValueError:
             # scikit-learn's own message would quote the data.
             raise ConfigError(
-                f"random_state must be a whole number, None, or a numpy RandomState. Got {shown(self.random_state)}."
+                f"random_state must be a whole number, None or a numpy RandomState, not {shown(self.random_state)}."
             ) from None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from flower_pca.base.labels import count
+from flower_pca.base.options import reading
 from flower_pca.hints import faults
 from flower_pca.hints.identifiers import find_identifiers, hints_of_identifiers
 from flower_pca.rows.local import LocalData
@@ -55,4 +56,7 @@ def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
         others = f", and of {count(len(more), 'more file')},"
     else:
         others = ""
-    return (f"The first line of {first}{others} was read as a row of numbers. If it has names, use header=True.",)
+    return (
+        f"The first line of {first}{others} was read as a row of numbers. If it has names, read it "
+        f"{reading('header', True)}.",
+    )

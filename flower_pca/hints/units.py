@@ -27,22 +27,22 @@ _WIDER_BY_CHANCE: Final = 0.89
 _WIDER: Final = 1.6  # the largest factor between the spread of a converted site and that of the others
 # A tenth percentile above this many times the ninetieth of the others cannot be due to other people.
 _FAR: Final = 10.0
-_GLUCOSE: Final = "as between mg/dl and mmol/l of glucose, or umol/l of bilirubin"
+_GLUCOSE: Final = "the factor between mg/dl and mmol/l of glucose, or mg/dl and umol/l of bilirubin"
 _UNITS: Final = (  # the factor and the shift that convert one unit to another, and what the hint says of them
     (10.0, 0.0, "a factor of 10"),
     (100.0, 0.0, "a factor of 100"),
     (1000.0, 0.0, "a factor of 1000"),
     (18.016, 0.0, _GLUCOSE),
-    (38.67, 0.0, "as between mg/dl and mmol/l of cholesterol"),
-    (88.5, 0.0, "as between mg/dl and umol/l of creatinine, or mmol/l of triglycerides"),
+    (38.67, 0.0, "the factor between mg/dl and mmol/l of cholesterol"),
+    (88.5, 0.0, "the factor between mg/dl and umol/l of creatinine, or mg/dl and mmol/l of triglycerides"),
     (17.1, 0.0, _GLUCOSE),
-    (59.48, 0.0, "as between mg/dl and umol/l of uric acid"),
-    (6.006, 0.0, "as between mg/dl and mmol/l of urea"),
-    (2.20462, 0.0, "as between pounds and kilograms"),
-    (2.54, 0.0, "as between inches and centimeters"),
-    (7.50062, 0.0, "as between mmHg and kPa"),
-    (1.8, 32.0, "as between Fahrenheit and Celsius"),
-    (1.0, 273.15, "as between Kelvin and Celsius"),
+    (59.48, 0.0, "the factor between mg/dl and umol/l of uric acid"),
+    (6.006, 0.0, "the factor between mg/dl and mmol/l of urea"),
+    (2.20462, 0.0, "the factor between pounds and kilograms"),
+    (2.54, 0.0, "the factor between inches and centimeters"),
+    (7.50062, 0.0, "the factor between mmHg and kPa"),
+    (1.8, 32.0, "the conversion between Fahrenheit and Celsius"),
+    (1.0, 273.15, "the conversion between Kelvin and Celsius"),
 )
 
 

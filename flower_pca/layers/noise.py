@@ -398,12 +398,14 @@ def _check_bounded(work: Work) -> None:
             continue
         if Z.ndim != 2:
             raise ProtocolError(
-                f"{name} of a message with noise has {labels.count(Z.ndim, 'dimension')} instead of two. {OTHER_SERVER}"
+                f"The array {name} of a message with noise has {labels.count(Z.ndim, 'dimension')} instead of two. "
+                f"{OTHER_SERVER}"
             )
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
             raise ProtocolError(
-                f"{name} of a message with noise has the norm {norm:g}, which is above 1. {OTHER_SERVER}"
+                f"The array {name} of a message with noise has the norm {norm:g}, but at most 1 is possible. "
+                f"{OTHER_SERVER}"
             )
 
 

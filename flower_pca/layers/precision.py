@@ -129,7 +129,8 @@ def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
         narrow = a is not None and a.ndim in (1, 2) and a.dtype in _TYPES.values()
         if a is None or not narrow or exponents.dtype != np.int16 or exponents.shape != a.shape[1:]:
             raise ProtocolError(
-                f"{name} of a message should have one number of 32 or 16 bits for each column. {OTHER_SERVER}"
+                f"The array {name} of the server's message should have one number of 32 or 16 bits for each column. "
+                f"{OTHER_SERVER}"
             )
         with np.errstate(over="ignore"):  # what is infinite is refused as such
             found[name.removesuffix(EXPONENTS)] = _expand(a, exponents)

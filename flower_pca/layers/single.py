@@ -36,7 +36,7 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
     """A mapping from clients to whole numbers, none of them negative."""
     if not isinstance(numbers, Mapping) or not numbers:
         raise ConfigError(
-            f"{what} must be a whole number of at least 0, or a mapping from clients to such numbers. Got "
+            f"{what} must be a whole number of at least 0, or a mapping from clients to such numbers, not "
             f"{shown(numbers)}. Write {{0: 3, '{OTHERS}': 1}}, for example."
         )
     for client, number in numbers.items():

@@ -30,8 +30,8 @@ _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
 _NUMBER: Final = 66
 NAME: Final = sha256().digest_size  # bytes of the name of a key
 _HASH: Final = ec.ECDSA(SHA384())
-_SENT_NOTHING: Final = "This node sent nothing in return."
-_ASK_SERVER: Final = "Ask the operator of the server why."
+_SENT_NOTHING: Final = "This node has sent nothing."
+_ASK_SERVER: Final = "Do not start another run until the operator of the server has explained this."
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ STAGE: Final = "masked"  # The stage that every message of a masked run names, w
 PREFIX: Final = "mask."
 BOUND: Final = "mask.bound."
 BEFORE: Final = "mask.before."  # The prefix of what a client has kept before its newest answer.
-ASK_SERVER: Final = "This node sent nothing in return. Ask the operator of the server why."
+ASK_SERVER: Final = "This node has sent nothing. Ask the operator of the server."
 # The size in bytes of a signature: the SHA-256 of its key, and the two numbers of ECDSA on any curve.
 SIGNATURE: Final = 164
 _TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # bytes

@@ -90,8 +90,8 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
     except InvalidTag as error:
         raise ProtocolError(
-            "A sealed share is not as its sender sealed it for this sum: it was changed, cut off or sent before. "
-            "This node sent nothing in return. Ask the operator of the server why."
+            "A share from another node cannot be decrypted: it was changed, cut off, or repeated from an earlier sum. "
+            "This node has sent nothing. Ask the operator of the server."
         ) from error
 
 

@@ -133,7 +133,7 @@ class Masked(WrappedRun):
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take all answers to the protocol's message at once, and move on."""
         if self._sent is None or self._carried is None:
-            raise RuntimeError("advance() takes the answers to a message of pending()")
+            raise RuntimeError("Call pending() before advance(): no message is open.")
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
         known = self._run.position.model.heading or Heading(self._run.position.columns)
         length = self._layout.size if self._phase == Phase.UPLOAD else 0

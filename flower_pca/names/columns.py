@@ -41,6 +41,9 @@ _DENSEST: Final = 16
 _MOST: Final = 20  # names that a message lists
 _LISTED: Final = option("columns", ["..."])
 _AMONG: Final = " among numbers"
+# The text of a cell, or "text" if cells are not shown; not a number with a decimal comma, and not a type of pandas.
+_TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|complex))")
+_MOST_TEXTS: Final = 5  # more columns of text are no list of categories
 _RARE: Final = 20  # At most one cell in so many is a typing error. More words make a column of words.
 
 
@@ -370,18 +373,21 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
         if INDEX in odd:
             without = f"Leave it out {reading('beside', [''])}, name the other columns with {_LISTED}"
             remedy = without + ", or write the file without it."
-        return DataError(f"Columns of {who} have no name of their own. Got {enumeration(odd)}. {remedy}")
+        return DataError(f"{who} has {enumeration(odd)}. {remedy}")
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     remedy = f"Choose other columns with {_LISTED}, or encode them."
     if file:
         remedy = f"Choose other columns with {_LISTED}, {apart(tuple(words))}, or encode them."
+    texts = [name for name, word in words.items() if _TEXT.match(word) and not word.endswith(_AMONG)]
+    if texts and not between and len(texts) <= _MOST_TEXTS:
+        remedy = f"If these are categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Correct such cells, or empty them if they stand for a missing value. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
         remedy = f"Read decimal commas {reading('decimal', ',')}. {remedy}"
     if between:
         remedy = f"Read separators of thousands {reading('thousands', min(between))}. {remedy}"
-    return DataError(f"{what} must hold numbers. Got {enumeration(words.values())}. {remedy}")
+    return DataError(f"{what} must hold numbers, but there is {enumeration(words.values())}. {remedy}")
 
 
 def among(words: str, *, bad: int, of: int) -> str:
@@ -414,7 +420,8 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
         names = tuple(clean(name) if isinstance(name, str) else name for name in given)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
-            f"{option('columns')} takes names of columns. Got {shown(columns)}. Write {option('columns', ['a', 'b'])}.",
+            f"{option('columns')} must be a list of column names, not {shown(columns)}. Write "
+            f"{option('columns', ['a', 'b'])}.",
             setting="columns",
         )
     if twice := doubles(names):

@@ -69,7 +69,8 @@ def read_levels(given: Any) -> Levels | None:
     pairs = _pairs(given)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
         raise ConfigError(
-            f"{option('categorical')} takes names of columns. Got {shown(given)}. {_EXAMPLE}", setting="categorical"
+            f"{option('categorical')} must be a list of column names, not {shown(given)}. {_EXAMPLE}",
+            setting="categorical",
         )
     found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
@@ -106,7 +107,7 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
                 "because such rows have no value."
             )
     if not levels or None in levels:
-        raise ConfigError(f"The levels of {column} must be a list of texts. Got {shown(given)}. {_EXAMPLE}")
+        raise ConfigError(f"The levels of {column} must be a list of texts, not {shown(given)}. {_EXAMPLE}")
     texts = tuple(map(str, levels))
     if twice := doubles(texts):
         raise ConfigError(f"The levels of {column} have {twice}. Name each level once.")
@@ -244,10 +245,7 @@ def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
     elif column in (rows.names or ()):
         cells = _dense(rows, [column])[:, 0]
     else:
-        raise DataError(
-            f"{rows.source or rows.site or who} has no column {column!r} whose words are known. Check "
-            f"{option('categorical')}."
-        )
+        raise DataError(f"No column {column!r} in {rows.source or rows.site or who}. Check {option('categorical')}.")
     return list(map(text_of, cells.tolist()))
 
 

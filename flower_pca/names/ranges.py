@@ -89,5 +89,5 @@ def _wrong(name: object, ends: Sequence[object]) -> ConfigError:
     if len(ends) > 2:  # Such a text may be a row of data.
         got = f"{len(ends)} values"
     return ConfigError(
-        f"The range of column {shorten(name, 60)} must be two numbers, the lower first. Got {got}. {_HOW}"
+        f"The range of column {shorten(name, 60)} must be two numbers, the lower first, not {got}. {_HOW}"
     )

@@ -82,8 +82,8 @@ EXPLAINED: Final = Requirement(
 )
 MANY: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0 and not variances.enough(result),
-    "needs more weights than the bars of the loadings show",
-    "Draw loadings.",
+    'is drawn only if there are too many weights for "loadings"',
+    'Draw "loadings".',
 )
 STATISTICS: Final = Requirement(
     lambda result, shards: bool(result.statistics_), "needs a run that looked for changes", "Set detect=True."

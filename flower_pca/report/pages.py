@@ -108,19 +108,19 @@ def _columns(result: RobustResult) -> str:
 def personal_words(result: PersonalResult) -> list[str]:
     """Return paragraphs on what is shared, what is own, and what theta means for it."""
     said = [
-        f"{_count(result.n_components_, 'component')} shared by all clients. In addition, each client has "
+        f"All clients share {_count(result.n_components_, 'component')}. In addition, each client has "
         f"{result.own_in_words} of its own."
     ]
     if result.local_components:
         if np.isnan(result.theta_):
-            sentence = f"Whether the two can be told apart, theta, is {UNMEASURED}."
+            sentence = f"Theta, which shows whether shared and local components can be separated, was {UNMEASURED}."
         elif result.theta_ < SEPARABLE:
-            sentence = f"Theta is {result.theta_:.2g}, near 0: what is shared and what is own can hardly be told apart."
+            sentence = f"Theta is {result.theta_:.2g}, near 0: shared and local components can hardly be separated."
         else:
-            sentence = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
+            sentence = f"Theta is {result.theta_:.2g}, away from 0: shared and local components can be separated."
         said.append(sentence)
         if not result.local:
-            said.append("The own components stay with the clients: this page was made without them.")
+            said.append("The local components stay at the clients, so this page does not show them.")
     return [html.paragraph(" ".join(said), "said")]
 
 

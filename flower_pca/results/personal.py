@@ -27,7 +27,7 @@ from flower_pca.rows.local import LocalData
 
 # Below this theta, shared and own components can hardly be told apart.
 SEPARABLE: Final = 0.05
-UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_local"
+UNMEASURED: Final = "not measured, because fewer than two nodes agreed (share_local); run with mask=True to measure it"
 
 
 class Parts(NamedTuple):
@@ -200,7 +200,7 @@ class PersonalResult(PCAResult):
         """
         r = self.local_components if n_components is None else n_components
         checks.integer(
-            "n_components of own components",
+            "n_components of local components",
             r,
             least=0,
             most=self.n_features_in_ - self.n_components_,

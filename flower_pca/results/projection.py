@@ -223,7 +223,7 @@ class Projection(Packet):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        Z, arrays, remedy = self.components_, self._arrays(), "Take the projection from a result."
+        Z, arrays, remedy = self.components_, self._arrays(), "Use Projection.from_record(result.to_record())."
         shapes = {name: a.shape for name, a in arrays.items()}
         if self.feature_names_in_ is not None:
             shapes["feature_names_in_"] = (len(self.feature_names_in_),)
@@ -231,8 +231,8 @@ class Projection(Packet):
         expected = {name: sides.get(name, Z.shape[1:]) for name in shapes}
         if Z.ndim != 2 or Z.size == 0 or shapes != expected:
             raise DataError(
-                f"The arrays of a projection have shapes {shapes}, which do not fit together: (k, d) is needed for "
-                f"components_ and weights_, (k,) for shrinkage_, and (d,) for the rest. {remedy}"
+                f"The shapes {shapes} do not fit: components_ and weights_ must be (k, d), shrinkage_ (k,), all others "
+                f"(d,). {remedy}"
             )
         for name, a in arrays.items():
             if a.dtype.kind != "f" or not np.isfinite(a).all() or (name in _POSITIVE and not (a > 0.0).all()):

@@ -155,7 +155,9 @@ class Stream:
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
         if cut:
             self._source = self._rows_to_cut(source)
-            checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
+            if batch is None:
+                raise ConfigError("Stream(array) needs the number of rows per step, for example batch=60.")
+            checks.integer("batch", batch, least=1)
         elif batch is not None:
             raise ConfigError(
                 f"batch cuts an array into batches, but this source already has batches. Leave batch={shown(batch)} "

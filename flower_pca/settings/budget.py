@@ -95,7 +95,7 @@ class DP:
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             raise ConfigError(
-                f"delta and frame_share of dp must be below 1. Got delta={self.delta!r}, "
+                f"delta and frame_share of dp must be below 1, but they are delta={self.delta!r} and "
                 f"frame_share={self.frame_share!r}. Try 1e-6 and 0.1."
             )
         if self.noise_seed is not None:

@@ -36,7 +36,9 @@ class HighlyVariable:
 
     def __post_init__(self) -> None:
         checks.choice("The flavor of highly_variable", self.flavor, ("seurat", "cell_ranger"))
-        checks.integer("The number of genes of highly_variable", self.genes, least=1)
+        checks.integer(
+            "highly_variable (the number of genes)", self.genes, least=1, remedy='For example, "seurat(2000)".'
+        )
 
     @classmethod
     def of(cls, given: object) -> HighlyVariable | None:

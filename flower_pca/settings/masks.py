@@ -69,7 +69,7 @@ class MaskedSums:
             checks.integer("neighbors of the masks", self.neighbors, least=2, remedy="Leave it out.")
             if self.neighbors % 2:
                 raise ConfigError(
-                    f"neighbors of the masks must be even. Got {self.neighbors}. Use {self.neighbors + 1}."
+                    f"neighbors of the masks must be even, not {self.neighbors}. Use {self.neighbors + 1}."
                 )
         checks.choice("self_masks of the masks", self.self_masks, (True, False))
 

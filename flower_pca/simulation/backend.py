@@ -184,7 +184,7 @@ class Ray:
                 "clients_per_node", self.clients_per_node, least=1, remedy='Use "auto", or 1 for a message per client.'
             )
         if self.address is not None and not isinstance(self.address, str):
-            raise ConfigError(f"address of Ray must be text, or left out. Got {shown(self.address)}.")
+            raise ConfigError(f"address of Ray must be text, not {shown(self.address)}.")
         checks.number("num_cpus_per_client", self.num_cpus_per_client, least=0.01, remedy="Use 1.")
         checks.choice("entry", self.entry, ("auto", "run_simulation", "flwr_run"))
         if self.entry == "flwr_run" and self.num_cpus_per_client % 1:

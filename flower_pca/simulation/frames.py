@@ -140,7 +140,7 @@ def _each(frame: Any, by: Any, n: int) -> Array:
         )
     each: Any = whose.tolist()
     if any(isinstance(label, Collection) and not isinstance(label, str) for label in each):
-        raise ConfigError(f"by must name one site for each row, as text or as a number. Got {shown(by)}.")
+        raise ConfigError(f"by must have one site for each row, as text or as a number. It is {shown(by)}.")
     own: Any = getattr(frame, "index", None)
     other: Any = getattr(by, "index", None)
     # By position, rows would get the sites of other rows without any error.

@@ -124,7 +124,7 @@ def _simulate(
             results = _run(strategy, len(shards), where, engine, on_round, rules)
             # Flower catches a SystemExit of the server, and returns as after a normal run.
             if not results:
-                raise RuntimeError("the simulation ended without a result: its server was stopped")
+                raise RuntimeError("The simulation was stopped before it had a result. The log above says why.")
             return results[0], back(where.output())
 
 

@@ -344,8 +344,8 @@ def _own_sums(data: LocalData, q: int) -> Arrays:
     d, joint = data.d, data if data.frame.covariates is None else data.joint_in(Frame())
     if joint.n < LEAST_ROWS:
         raise DataError(
-            f"{data.who} has fewer than {LEAST_ROWS} rows, so the variances of this site are not reliable. Leave it "
-            "out, or wait until it has 10 rows."
+            f"Too few rows for reliable variances of a site: {data.who} has fewer than {LEAST_ROWS}. Leave it out, or "
+            "wait until it has 10 rows."
         )
     units = np.zeros((joint.d, q))
     units[d : d + q] = np.eye(q)

@@ -550,8 +550,8 @@ def _products(
     Z = arrays["Z"].astype(np.float64)
     if Z.shape[1] % tables:
         raise ProtocolError(
-            f"The block of a message of signal has {labels.count(Z.shape[1], 'column')}, which {tables} tables do not "
-            f"share equally. {OTHER_SERVER}"
+            f"The array Z of the server's message has {labels.count(Z.shape[1], 'column')}, but needs a multiple of "
+            f"{tables}. {OTHER_SERVER}"
         )
     blocks = np.split(Z, tables, axis=1)
     products = [np.zeros(block.shape) for block in blocks]

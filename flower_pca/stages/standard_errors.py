@@ -52,7 +52,9 @@ from flower_pca.core.stage import Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
 
 ERRORS: Final = Kind(
-    "standard_errors", "sums of squares of how far the rows move components that the server chooses", bound=None
+    "standard_errors",
+    "for components that the server chooses: sums of squares of each row's influence on them",
+    bound=None,
 )
 # The keys of the errors in the model
 LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")
@@ -307,7 +309,7 @@ def _meaning(state: ErrorsState, model: Model) -> str:
     said = ["errors are of a run over other rows of the same sites; those by site, of one over other sites"]
     others = model.d - len(state.values)
     if others > 1 and state.following > _ALL * float(state.values[0]):
-        said.append(f"the {others} eigenvalues after the first {len(state.values)} are taken for equal")
+        said.append(f"the {others} eigenvalues after the first {len(state.values)} are assumed to be equal")
     if model.frame.scale is not None and not state.share:
         said.append("errors ignore that the scale comes from the same rows")
     if model.frame.fill is not None or model.missing == "local_mean":
@@ -320,11 +322,11 @@ def _too_small(state: ErrorsState, model: Model) -> list[str]:
     assert state.variances is not None
     said = []
     if model.n < _FEW_ROWS:
-        said.append(f"errors of {model.n} rows are too small, because they are fewer than {_FEW_ROWS}")
+        said.append(f"with {model.n} rows, standard errors are too small: at least {_FEW_ROWS} rows are needed")
     elif model.n < _MANY_ROWS:
         said.append(
-            f"errors of {model.n} rows are a little too small, for which analysis.intervals allows, and too small if "
-            "scores have heavy tails, which so few rows do not show"
+            f"with {model.n} rows, standard errors are slightly too small (use analysis.intervals); with heavy tails "
+            "they can be much too small"
         )
     if state.share or state.rows < 1.0:
         return said
@@ -345,7 +347,7 @@ def _not_told_apart(variances: Array, errors: Array) -> list[str]:
     if not len(close):
         return []
     named = ", ".join(f"{j + 1} and {j + 2}" for j in close)
-    return [f"components {named} differ by less than their errors, so they cannot be told apart from this many rows"]
+    return [f"components {named} cannot be distinguished with this many rows, because their variances are too close"]
 
 
 def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:

@@ -58,7 +58,8 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     newest = memory.get("at", np.array([-1, 0]))
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
         raise ProtocolError(
-            f"The basis of a message has shape {arrays['P'].shape}, and it must have at least one column and no more "
+            f"The basis of the server's message has shape {arrays['P'].shape}, but it must have at least one column "
+            "and no more "
             f"columns than rows. {OTHER_SERVER}"
         )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:

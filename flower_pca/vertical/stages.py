@@ -156,7 +156,8 @@ class Loadings(Stage[LoadingsState]):
         U, values = arrays["U"], arrays["values"]
         if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
             raise ProtocolError(
-                f"U and values of a message have shapes {U.shape} and {values.shape}, but this party of {data.d} "
+                f"U and values of the server's message have the shapes {U.shape} and {values.shape}, but this party "
+                f"of {data.d} "
                 f"people needs ({data.d}, k) and (k,). {OTHER_SERVER}"
             )
         return {"n": np.array(data.n)}, {"U": U, "values": values}

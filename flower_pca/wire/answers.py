@@ -122,7 +122,7 @@ def as_config(values: object) -> Config:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
         raise ProtocolError(
-            f"{_ANSWER} has figures that are not plain values, which are numbers and texts. {records.SENDER}"
+            f"The metrics of an answer contain something other than numbers and texts. {records.SENDER}"
         ) from error
 
 

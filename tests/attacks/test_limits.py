@@ -280,7 +280,8 @@ WIDE = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(5000)}
         (
             "opening",
             WIDE,
-            "width of a message has .* columns, but this node reserves memory by its number of rows, for at most 655",
+            "width of the server's message has .* columns, but this node reserves memory by its number of rows, for "
+            "at most 655",
         ),
         ("covariance", {"columns": np.array(5000)}, "covariance forms a matrix of"),
     ],

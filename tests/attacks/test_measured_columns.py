@@ -103,7 +103,7 @@ def test_a_server_that_swaps_letters_gets_no_sum(tmp_path):
     swapped = summed_by_profile(tmp_path, ALONE["0 at the others"])
     letters = swapped.group._columns
     letters[1], letters[2] = {0: letters[0][1], 2: letters[1][2]}, {0: letters[0][2], 1: letters[2][1]}
-    with pytest.raises(RefusedError, match="A sealed share is not as its sender sealed it for this sum"):
+    with pytest.raises(RefusedError, match="A share from another node cannot be decrypted"):
         swapped.product(np.eye(D))
 
 

@@ -29,7 +29,7 @@ def node(tracker, source, **how):
 def test_batches_begin_where_the_stream_begins(tracker, step):
     """Backwards, batches of an array would lie one row off: two sums then tell the rows at their ends."""
     taken = node(tracker, X, batch=BATCH)
-    with pytest.raises(RefusedError, match="step of a message must be from 0 to "):
+    with pytest.raises(RefusedError, match="step of the server's message must be from 0 to "):
         taken.ask(tracker, {**MESSAGE, "step": step})
     whole = taken.ask(tracker, {**MESSAGE, "step": 3, "block": np.eye(D)})["S"]
     shifted = X[-2 * BATCH : -BATCH]

@@ -1,4 +1,4 @@
-"""Test the wording of checks: <what> must be <rule>. Got <value>. <what to do>."""
+"""Test the wording of checks: <what> must be <rule>, not <value>. <what to do>."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def refused(error, check, *arguments, **options):
 
 
 def test_a_check_names_what_is_wrong_and_what_to_do():
-    assert str(checks.refused("x", "even", "3", "Add one.")) == "x must be even. Got 3. Add one."
+    assert str(checks.refused("x", "even", "3", "Add one.")) == "x must be even, not 3. Add one."
 
 
 WHOLE = [(-1, "-1"), (1.0, "1.0"), (True, "True"), ("3", "'3'"), (None, "None")]
@@ -24,7 +24,7 @@ WHOLE = [(-1, "-1"), (1.0, "1.0"), (True, "True"), ("3", "'3'"), (None, "None")]
 @every(("value", "shown"), [*WHOLE, (np.float64(2), "2.0"), (np.bool_(True), "True")])
 def test_integer_refuses(value, shown):
     assert refused(ConfigError, checks.integer, "size", value) == (
-        f"size must be a whole number of at least 0. Got {shown}. Choose a whole number."
+        f"size must be a whole number of at least 0, not {shown}."
     )
 
 
@@ -32,7 +32,7 @@ def test_integer_refuses(value, shown):
 def test_integer_accepts(value):
     assert checks.integer("size", value, least=3) is None
     message = refused(ConfigError, checks.integer, "size", 2, least=3, remedy="Use 3.")
-    assert message == "size must be a whole number of at least 3. Got 2. Use 3."
+    assert message == "size must be a whole number of at least 3, not 2. Use 3."
 
 
 RATES = [(value, repr(value)) for value in (-0.5, float("nan"), True, "1", None, 1j, 1.5, float("inf"))]
@@ -41,7 +41,7 @@ RATES = [(value, repr(value)) for value in (-0.5, float("nan"), True, "1", None,
 @every(("value", "shown"), [*RATES, ([1.0], "a list of length 1"), (np.ones((3, 2)), "an array of shape (3, 2)")])
 def test_number_refuses(value, shown):
     assert refused(ConfigError, checks.number, "rate", value, least=0.0, most=1.0) == (
-        f"rate must be a finite number of at least 0 and at most 1. Got {shown}. Choose another value."
+        f"rate must be a number from 0 to 1, not {shown}."
     )
 
 
@@ -52,19 +52,19 @@ def test_number_accepts(value):
 
 def test_number_without_an_upper_bound_names_the_lower_only():
     message = refused(ConfigError, checks.number, "tol", -1, least=0.0, remedy="Try 1e-6.")
-    assert message == "tol must be a finite number of at least 0. Got -1. Try 1e-6."
+    assert message == "tol must be a finite number of at least 0, not -1. Try 1e-6."
 
 
 def test_choice_lists_what_there_is_and_suggests_the_nearest():
     assert checks.choice("scale", None, (None, "std")) is None
     assert refused(ConfigError, checks.choice, "scale", "sdt", (None, "std", "max_abs")) == (
-        "scale must be one of None, 'std', 'max_abs'. Got 'sdt'. Did you mean 'std'?"
+        "scale must be None, 'std' or 'max_abs', not 'sdt'. Did you mean 'std'?"
     )
     assert refused(ConfigError, checks.choice, "scale", 7, (None, "std", "max_abs")) == (
-        "scale must be one of None, 'std', 'max_abs'. Got 7. Choose one of these."
+        "scale must be None, 'std' or 'max_abs', not 7."
     )
     assert refused(ConfigError, checks.choice, "center", "yes", (True, False)) == (
-        "center must be one of True, False. Got 'yes'. Choose one of these, without quotation marks."
+        "center must be True or False, not 'yes'. Write it without quotation marks."
     )
 
 
@@ -74,8 +74,7 @@ COUNTS = [(value, repr(value)) for value in (0, -1, 0.0, 1.0, 1.5, -0.5, float("
 @every(("value", "shown"), [*COUNTS, (np.float64(1.0), "1.0")])
 def test_components_refuses(value, shown):
     assert refused(ConfigError, checks.components, value) == (
-        "n_components must be a whole number of at least 1, or a fraction of the variance strictly between 0 and 1. "
-        f'Got {shown}. Ask for 2 to see a plane, or for 0.9 or "90%".'
+        f"n_components must be a whole number of at least 1 or a share of the variance such as 0.9, not {shown}."
     )
 
 
@@ -86,7 +85,7 @@ def test_components_takes_a_percentage_as_text(text, share):
 
 @every("text", ["0%", "100%", "%", ".%", "1.2.3%", "95", "95 percent"])
 def test_components_refuses_other_texts(text):
-    assert "Got " + repr(text) in refused(ConfigError, checks.components, text)
+    assert f", not {text!r}." in refused(ConfigError, checks.components, text)
 
 
 @every(("value", "kind"), [(1, int), (np.int32(4), int), (0.9, float), (np.float32(0.5), float)])
@@ -124,10 +123,10 @@ def test_finite_tells_an_overflowing_sum_from_an_infinity():
 def test_parameters_names_the_unknown_one():
     assert checks.parameters("ssi", {"tol": 1}, ["tol", "patience"]) is None
     assert refused(ConfigError, checks.parameters, "ssi", {"tolerance": 1}, ["tol", "patience"]) == (
-        "ssi has no parameter 'tolerance'. It has tol, patience. Choose one of these."
+        "ssi has no parameter 'tolerance'. Its parameters are tol and patience."
     )
     assert refused(ConfigError, checks.parameters, "ssi", {"Patiense": 1}, ["tol", "patience"]) == (
-        "ssi has no parameter 'Patiense'. It has tol, patience. Did you mean 'patience'?"
+        "ssi has no parameter 'Patiense'. Did you mean 'patience'?"
     )
     assert refused(ConfigError, checks.parameters, "opening", {"tol": 1}, []) == (
         "opening has no parameters, but 'tol' is given. Leave it out."

@@ -23,7 +23,7 @@ def replace_arrays(client, **arrays):
 
 def test_messages_go_opening_then_algorithm_then_end_and_result_needs_the_end():
     run, nodes = session(EXACT), local_clients(SHARDS)
-    with pytest.raises(RuntimeError, match=r"advance\(\) takes the answers to a message of pending\(\)"):
+    with pytest.raises(RuntimeError, match=r"Call pending\(\) before advance\(\)"):
         run.advance([])
     with pytest.raises(RuntimeError, match=r"the run is not finished, because pending\(\) still returns messages"):
         run.result()
@@ -116,39 +116,42 @@ SPOILED = {
     "surplus": ({"n": np.array(3)}, "The answer of client 2 has S, n, but should have S. Install the same"),
     "shape": (
         {"S": np.zeros((10, 3))},
-        "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10, 3) and dtype float64. Check",
+        "S in the answer of client 2 must be a real array of shape (10, 4), but has shape (10, 3) and dtype float64. "
+        "Check",
     ),
     "dimensions": (
         {"S": np.zeros(10)},
-        "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10,) and dtype float64. Check",
+        "S in the answer of client 2 must be a real array of shape (10, 4), but has shape (10,) and dtype float64. "
+        "Check",
     ),
     "complex": (
         {"S": np.zeros((10, 4), complex)},
-        "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10, 4) and dtype complex128.",
+        "S in the answer of client 2 must be a real array of shape (10, 4), but has shape (10, 4) and dtype "
+        "complex128.",
     ),
     "text": (
         {"S": np.full((10, 4), "x")},
-        "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10, 4) and dtype <U1.",
+        "S in the answer of client 2 must be a real array of shape (10, 4), but has shape (10, 4) and dtype <U1.",
     ),
     "nan": (
         {"S": np.where(np.eye(10, 4), np.nan, 0.0)},
-        "S in the answer of client 2 must be finite. Got 4 NaN or infinite entries. Check the client's data.",
+        "S in the answer of client 2 must be finite, but has 4 NaN or infinite entries. Check the client's data.",
     ),
     "infinite, in another order": (
         {"S": np.asfortranarray(np.where(np.eye(10, 4), -np.inf, 0.0))},
-        "S in the answer of client 2 must be finite. Got 4 NaN or infinite entries. Check the client's data.",
+        "S in the answer of client 2 must be finite, but has 4 NaN or infinite entries. Check the client's data.",
     ),
     "squares that overflow": (
         {"S": np.where(np.eye(10, 4), -1e200, 1.0)},
-        "S in the answer of client 2 must be at most 1e+140 in size. Got 1e+200. Check the client's data.",
+        "S in the answer of client 2 must be at most 1e+140 in size, but reaches 1e+200. Check the client's data.",
     ),
     "squares that do not": (
         {"S": np.where(np.eye(10, 4), 1e141, 1.0)},
-        "S in the answer of client 2 must be at most 1e+140 in size. Got 1e+141. Check the client's data.",
+        "S in the answer of client 2 must be at most 1e+140 in size, but reaches 1e+141. Check the client's data.",
     ),
     "strided, with a NaN": (
         {"S": np.full((20, 8), np.nan)[::2, ::2]},
-        "S in the answer of client 2 must be finite. Got 40 NaN or infinite entries. Check the client's data.",
+        "S in the answer of client 2 must be finite, but has 40 NaN or infinite entries. Check the client's data.",
     ),
 }
 

@@ -148,7 +148,7 @@ def test_an_algorithm_from_elsewhere_says_whether_it_can_forget(monkeypatch):
     for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):
         monkeypatch.setattr(registry, next(n for n, v in vars(registry).items() if v is table), dict(table))
     registry.register(Recalling)
-    with pytest.raises(ConfigError, match=r"one whose clients may forget what they keep, .* Got recalling"):
+    with pytest.raises(ConfigError, match=r"recalling.* does not support .*, because its clients keep a state"):
         simulate(Recalling(), FIVE, n_components=2, mask=True, fraction=0.5)
     monkeypatch.setattr(Recalling, "remembers", False)
     assert simulate(Recalling(max_rounds=2), FIVE, n_components=2, mask=True, fraction=0.5).rounds == 2

@@ -72,7 +72,7 @@ def test_what_was_changed_is_not_opened(how):
     if how == "cut":
         del sealed[-1]
     other = {"of another sum": (key, b"sum 4"), "under another key": (bytes(32), context)}.get(how, (key, context))
-    with pytest.raises(ProtocolError, match="A sealed share is not as its sender sealed it for this sum: "):
+    with pytest.raises(ProtocolError, match="A share from another node cannot be decrypted: "):
         primitives.unseal(other[0], bytes(sealed), other[1])
 
 

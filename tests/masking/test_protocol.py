@@ -256,7 +256,7 @@ def test_sealed_shares_that_were_tampered_with_are_refused_by_their_receiver(how
     if how == "flipped":
         sealed[2, 5] ^= 16
     sealed = {"flipped": sealed, "cut": sealed[:, :-1], "swapped": sealed[::-1]}[how]
-    with pytest.raises(ProtocolError, match="A sealed share is not as its sender sealed it for this sum"):
+    with pytest.raises(ProtocolError, match="A share from another node cannot be decrypted"):
         messages_to(run, 0, {**asked, "mask.shares": sealed})
 
 

@@ -214,7 +214,7 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
     ):
         answer_of(signing_run, 0, upload)
     signing_run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # as if they had signed that group as well
-    with pytest.raises(ProtocolError, match="A sealed share is not as its sender sealed it for this sum"):
+    with pytest.raises(ProtocolError, match="A share from another node cannot be decrypted"):
         answer_of(signing_run, 0, upload)
 
 
@@ -248,7 +248,7 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
             answer_of(signing_run, i, upload.arrays_for(i))
         assert str(caught.value) == (
             f"{name} did not sign the run, members and threshold of this set-up that the server sent here. This node "
-            "sent nothing in return. Ask the operator of the server why."
+            "has sent nothing. Ask the operator of the server."
         )
     with pytest.raises(ProtocolError, match="did not sign the run, members and threshold"):
         answer_of(signing_run, 2, upload.arrays_for(2))

@@ -113,7 +113,7 @@ OF_ROWS = [
 OF_STEPS = [
     *[
         refused_by_node(
-            {"tracker": tracker, "arrays": {**STEP, "lap": lap}}, "lap of a message must be from 0 to 10000"
+            {"tracker": tracker, "arrays": {**STEP, "lap": lap}}, "lap of the server's message must be from 0 to 10000"
         )
         for tracker in TRACKERS
         for lap in (-1, 10_001)
@@ -121,7 +121,7 @@ OF_STEPS = [
     *[
         refused_by_node(
             {"tracker": tracker, "arrays": {**STEP, "P": np.ones(shape), "block": np.eye(8)}},
-            "it must have at least one column and no more columns than rows|P of a message must be a matrix",
+            "it must have at least one column and no more columns than rows|P of the server's message must be a matrix",
         )
         for tracker in TRACKERS
         for shape in ((8, 1000), (8, 9), (8, 0), (8,))

@@ -130,18 +130,18 @@ def partitioned(text: Any, n: int = 10, clients: int | None = 3, **more: Any) ->
 
 
 SOURCE = [
-    Refused({"text": "npyy(path='x')"}, "^The data source must be one of npy, npz.* Got 'npyy'. Did you mean 'npy'?"),
+    Refused({"text": "npyy(path='x')"}, "^The data source must be npy, npz.*, not 'npyy'. Did you mean 'npy'?"),
     Refused({"text": "npy(pth='x')"}, "^npy has no parameter 'pth'"),
     Refused({"text": "npy"}, "^npy needs path. Write npy(path=...)."),
     Refused({"text": "npy(path=3)"}, "^path is 3, but it must be text. Put it in quotes."),
     Refused({"text": "/data/x.doc"}, "^No file or folder named '/data/x.doc'.$", DataError),
-    Refused({"text": None}, "^The data source must be .* Got None."),
-    Refused({"text": "synthetic(n=0)"}, "^n must be a whole number of at least 1. Got 0."),
+    Refused({"text": None}, "^The data source must be .*, not None."),
+    Refused({"text": "synthetic(n=0)"}, "^n must be a whole number of at least 1, not 0."),
     Refused(
         {"text": "synthetic(n=3, clients=4)"},
         "^n is 3, but each of the 4 clients needs at least one row. Use fewer clients.",
     ),
-    Refused({"text": "sklearn('iriss')"}, "must be one of 'breast_cancer', .* Got 'iriss'. Did you mean 'iris'?"),
+    Refused({"text": "sklearn('iriss')"}, "must be 'breast_cancer', .*, not 'iriss'. Did you mean 'iris'?"),
     Refused({"text": "x.gz"}, "^flower_pca cannot read x.gz: it ends in .gz. Unpack it first.$"),
     Refused(
         {"text": "x.dat"},
@@ -168,7 +168,7 @@ PATIENTS = [
     *[
         Refused(
             {"ending": ending, "columns": ["age", "site"]},
-            "must hold numbers. Got .* in column site.* Choose other columns with",
+            "must hold numbers, but there is .* in column site.* .*hoose other columns with",
             DataError,
         )
         for ending in ("csv", "parquet")
@@ -178,12 +178,13 @@ RUN_OF_PATIENTS = [
     Refused({"ending": ending, **options}, sentence, DataError)
     for ending in ("csv", "parquet")
     for options, sentence in (
-        ({}, "must hold numbers. Got .* in column site.*. Choose other columns with"),
+        ({}, "must hold numbers, but there is .* in column site.*. .*hoose other columns with"),
         ({"columns": ["age", "bmi"]}, '1 missing value .* or use missing="mean".'),
     )
 ]
 ARRAY_OF_PATIENTS = [
-    Refused({"ending": ending}, "must hold numbers. Got .* in column site", DataError) for ending in ("csv", "parquet")
+    Refused({"ending": ending}, "must hold numbers, but there is .* in column site", DataError)
+    for ending in ("csv", "parquet")
 ]
 ARCHIVE = [
     Refused(
@@ -237,7 +238,9 @@ BROKEN_FILE = [
     if content or reader not in ("csv", "svmlight")  # an empty table
 ]
 PARQUET_FILE = [
-    Refused({"day": [datetime.date(2026, 1, 1)]}, "must hold numbers. Got date32[day] in column day.", DataError)
+    Refused(
+        {"day": [datetime.date(2026, 1, 1)]}, "must hold numbers, but there is date32[day] in column day.", DataError
+    )
 ]
 GAP_OF_FILE = [
     Refused({"ending": ending}, f"in row 6 of /.*/x.{ending} (from 0 on), column {column}. Imp", DataError)
@@ -293,7 +296,7 @@ FOLDER = [
             (
                 {"bonn.csv": "age,note\n1,x\n", "jena.csv": "age,note\n1,x\n"},
                 {},
-                "bonn.csv must hold numbers. Got 'x' in column note (line 2).",
+                "bonn.csv must hold numbers, but there is 'x' in column note (line 2).",
             ),
         )
     ],
@@ -369,8 +372,8 @@ PARTITION = [
     *[
         Refused({"text": text}, f"^{sentence}")
         for text, sentence in (
-            ("idd", "The partition must be one of contiguous, iid.* Got 'idd'. Did you mean 'iid'?"),
-            ("iid(sed=1)", "iid has no parameter 'sed'. It has seed. Did you mean 'seed'?"),
+            ("idd", "The partition must be contiguous, iid.*, not 'idd'. Did you mean 'iid'?"),
+            ("iid(sed=1)", "iid has no parameter 'sed'. Did you mean 'seed'?"),
             ("iid(1, 2)", BY_NAME),
             ("iid(1, seed=2)", BY_NAME),
             ("contiguous(1)", BY_NAME),
@@ -379,7 +382,7 @@ PARTITION = [
                 "dirichlet deals rows out by the column 'y', but the data has none in addition to its rows.",
             ),
             ("by_column", "by_column needs column."),
-            ("iid(seed=-1)", "seed must be a whole number of at least 0. Got -1."),
+            ("iid(seed=-1)", "seed must be a whole number of at least 0, not -1."),
             ("by_size", "by_size needs sizes. Write by_size(sizes=...)."),
             (
                 "by_size(sizes=[1, 2])",
@@ -387,7 +390,7 @@ PARTITION = [
             ),
             ("by_size(sizes=[1, 0, 2])", "sizes is a list of length 3, but it must hold 3 positive numbers"),
             ("by_size(sizes='abc')", "sizes is 'abc', but it must hold 3 positive numbers"),
-            ("power_law(exponent=-1)", "exponent must be a finite number of at least 0 and at most 20. Got -1."),
+            ("power_law(exponent=-1)", "exponent must be a number from 0 to 20, not -1."),
         )
     ],
     Refused(
@@ -397,7 +400,7 @@ PARTITION = [
     ),
     Refused(
         {"text": "contiguous", "n": 3, "clients": 0},
-        "^The number of clients must be a whole number of at least 1. Got 0.",
+        "^The number of clients must be a whole number of at least 1, not 0.",
     ),
     Refused(
         {"text": "by_column('site')", "n": 6, "clients": 2, "beside": {"site": TOWNS}},

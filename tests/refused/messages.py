@@ -151,7 +151,7 @@ def misspelt(who: str) -> list[Refused]:
 
 FOREIGN = ((RecordDict(), "none"), (RecordDict({"x": ConfigRecord({"a": 1})}), "x"))
 UNREAD = f"^An array in this message could not be read (ValueError). {ASK}"
-EXPONENTS = "a.exponents of a message should have one number of 32 or 16 bits"
+EXPONENTS = "a.exponents of the server's message should have one number of 32 or 16 bits"
 REQUEST = [
     *misspelt("A message"),
     protocol(

@@ -50,9 +50,12 @@ def flwr_run(**config: Any) -> None:
 
 
 STRATEGY = [
-    *[Refused({"algorithm": name, "mask": True}, "The algorithm under masks") for name in ("uda", "dr_svd")],
     *[
-        Refused({"algorithm": "ssi", **wrong}, "must be .* Got ")
+        Refused({"algorithm": name, "mask": True}, "does not support mask. Use krylov, ssi or faps.")
+        for name in ("uda", "dr_svd")
+    ],
+    *[
+        Refused({"algorithm": "ssi", **wrong}, "must be .*, not ")
         for wrong in ({"node_timeout": -1}, {"round_timeout": 0}, {"min_nodes": 0}, {"fraction": 0.0})
     ],
     Refused({"algorithm": "ssi", "action": "a b"}, "action is 'a b', which is not a Python identifier. Use"),
@@ -60,18 +63,18 @@ STRATEGY = [
         {"algorithm": "covariance", "dp": SEEDED},
         "noise_seed of dp is 3, but nodes draw their noise from their operating system",
     ),
-    *[Refused({"hosted": way}, "hosted must be one of None, 'stacked'") for way in ("summed", 3, True)],
+    *[Refused({"hosted": way}, "hosted must be None or 'stacked'") for way in ("summed", 3, True)],
 ]
 STRATEGIES = [
     Refused(
         {"name": "Krylov", "fraction": 0.5},
-        "The algorithm with a fraction of the clients must be .* Got krylov. Use ssi.",
+        "krylov does not support fraction, because the same clients must answer in every round. Use",
     ),
     Refused({"name": "STMiss", "reus": 1}, "^STMiss has no parameter 'reus'. Did you mean 'reuse'"),
     Refused({"name": "STMiss", "interval": -1.0}, "interval must be"),
     Refused({"name": "STMiss", "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'"),
 ]
-STANDARDIZE = [Refused({"missing": "median"}, "missing must be one of 'error', 'local_mean', 'mean'")]
+STANDARDIZE = [Refused({"missing": "median"}, "missing must be 'error', 'local_mean' or 'mean'")]
 HOSTS = [
     Refused(
         {},

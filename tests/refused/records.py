@@ -127,15 +127,13 @@ PROJECTION = [
         ),
         (
             packed(components_=np.ones(3)),
-            "The arrays of a projection have shapes {'components_': (3,)}, which do not fit together: (k, d) is "
-            "needed for components_ and weights_, (k,) for shrinkage_, and (d,) for the rest. Take the projection "
-            "from a result.",
+            "The shapes {'components_': (3,)} do not fit: components_ and weights_ must be (k, d), shrinkage_ (k,), "
+            "all "
+            "others (d,). Use Projection.from_record(result.to_record()).",
         ),
         (
             packed(components_=np.eye(2), mean_=np.ones(3)),
-            "The arrays of a projection have shapes {'components_': (2, 2), 'mean_': (3,)}, which do not fit "
-            "together: (k, d) is needed for components_ and weights_, (k,) for shrinkage_, and (d,) for the rest. "
-            "Take the projection from a result.",
+            "The shapes {'components_': (2, 2), 'mean_': (3,)} do not fit: components_ and weights_ must be (k, d), ",
         ),
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
         (
@@ -150,16 +148,15 @@ PROJECTION = [
         ),
         (
             packed(components_=np.eye(2) * np.nan),
-            "components_ of a projection has entries that are not finite numbers. Take the projection from a result.",
+            "components_ of a projection has entries that are not finite numbers. Use Projection.from_record(",
         ),
         (
             packed(components_=np.eye(2), scale_=np.zeros(2)),
-            "scale_ of a projection has entries that are not finite numbers above 0. Take the projection from a "
-            "result.",
+            "scale_ of a projection has entries that are not finite numbers above 0. Use Projection.from_record(",
         ),
         (
             packed(components_=np.eye(2), fill_=np.arange(2)),
-            "fill_ of a projection has entries that are not finite numbers. Take the projection from a result.",
+            "fill_ of a projection has entries that are not finite numbers. Use Projection.from_record(",
         ),
     )
 ]

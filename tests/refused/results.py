@@ -137,7 +137,7 @@ def others_than(algorithm: str, data: Any) -> None:
 
 
 PICTURE = [
-    Refused({"what": "scre"}, "The picture must be one of 'overview', 'scree', .* Did you mean 'scree'"),
+    Refused({"what": "scre"}, "The picture must be 'overview', 'scree', .* Did you mean 'scree'"),
     Refused({"what": "scree", "name": "p.pdf"}, "A picture is written to .svg or .png, not to '.*p.pdf'"),
     Refused({"what": "scores"}, 'The picture "scores" needs the rows of the clients. Add shards=[...].'),
     Refused(
@@ -162,7 +162,7 @@ PICTURE = [
     ),
 ]
 PICTURE_OF_STEPS = [
-    Refused({"what": "scree"}, "The picture must be one of 'overview', 'subspace_change'"),
+    Refused({"what": "scree"}, "The picture must be 'overview', 'subspace_change', 'fit', 'statistic', 'step_sizes',"),
     Refused({"what": "outliers"}, 'The picture "outliers" needs a run with outliers. Draw subspace_change.'),
 ]
 RESULT = [
@@ -185,7 +185,7 @@ RESULT = [
     ),
     Refused(
         {"act": "fit_local", "given": TWO[0], "algorithm": "exact_per_pca", "n_components": 12},
-        "n_components of own components must be a whole number of at least 0",
+        "n_components of local components must be a whole number from 0 to 9, not 12. Ask for fewer.",
     ),
     Refused(
         {"act": "transform", "given": np.where(np.arange(12) == 3, np.nan, TWO[0][:5]), "algorithm": "consensus_rpca"},
@@ -260,7 +260,10 @@ LIMITS = [
         {"asked": {"source": "clients"}, "monitor": True, "only": 2},
         'Limits from the clients need a run with monitor=True, and all components of its result. Use source="theory".',
     ),
-    *[Refused({"asked": {"level": level}}, "level must be a finite number of at least") for level in (1.0, "high")],
+    *[
+        Refused({"asked": {"level": level}}, "level must be a number from 1e-06 to 0.999999, not")
+        for level in (1.0, "high")
+    ],
     Refused(
         {"asked": {"trained": True, "source": "theory"}, "data": [TWO[0][:3]]},
         "Limits from theory need more than 3 rows, but the run had 3. Use fewer components, or limits from the "
@@ -272,7 +275,7 @@ LIMITS = [
     ),
 ]
 MONITORING = [
-    Refused({"only": 4}, "n_components of a Monitor must be a whole number of at least 1 and at most 3"),
+    Refused({"only": 4}, "n_components of a Monitor must be a whole number from 1 to 3"),
     Refused(
         {"algorithm": "consensus_rpca", "max_rounds": 2},
         "Rows cannot be scored by a RobustResult, because its components alone do not say what rows should look "
@@ -306,7 +309,7 @@ ROTATED = [
     *[
         Refused({"method": method, "scale": "std"}, words)
         for method, words in (
-            ("oblimin", "one of varimax, promax"),
+            ("oblimin", "The rotation must be varimax or promax, not 'oblimin'."),
             ("promax(power=0)", "power must be"),
             ("varimax(kaiser=2)", "kaiser"),
         )

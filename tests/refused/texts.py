@@ -19,11 +19,11 @@ LETTERS = "größe,gewicht\n1.5,2\n3,4\n"
 NUMBERED = np.round(np.random.default_rng(0).standard_normal((30, 3)), 4)
 INDEXED = pd.DataFrame(NUMBERED, columns=["age", "bmi", "pulse"]).to_csv()
 INDEX = (
-    "have no name of their own. Got column 1 without a name (it looks like the index that pandas writes). Leave it "
+    "has column 1 without a name (it looks like the index that pandas writes). Leave it "
     "out with beside=[''], name the other columns with columns=[...], or write the file without it.$"
 )
 TWICE = "a,b,a,c,\n1,2,3,4,\n5,6,7,8,\n"
-ENCODED = ".* Choose other columns with columns=[...], keep these apart with beside=[...], or encode them."
+ENCODED = ".*hoose other columns with columns=[...], keep these apart with beside=[...], or encode them."
 UNLIKE = (
     ("Age", "age", "'age' and 'Age' differ only by case"),
     ("\u0430ge", "age", "'age' and '\u0430ge' only look alike: 'age' has U+0061, '\u0430ge' has U+0430"),
@@ -77,7 +77,7 @@ TEXT_FILE = [
                 "^Line 4 of /.*/x.csv has 3 cells, but the first line has 2. Close its quotation marks, because the "
                 "record continues to line 6.",
             ),
-            (f"a,b\n1,{'x' * 99}\n", f"Got '{'x' * 26}…{'x' * 13}' in column b (line 2)."),
+            (f"a,b\n1,{'x' * 99}\n", f"there is '{'x' * 26}…{'x' * 13}' in column b (line 2)."),
             (
                 "a,b\n1,2\n3,\0\n",
                 "The data file /.*/x.csv has a zero byte in line 3, so it is not text. Correct the line, or name the "
@@ -85,9 +85,9 @@ TEXT_FILE = [
             ),
             (
                 "a,b\n1 234.5,2\n",
-                "Got '1 234.5' in column a (line 2). Read separators of thousands with thousands=' '.",
+                "there is '1 234.5' in column a (line 2). Read separators of thousands with thousands=' '.",
             ),
-            ("a,b,\n1,2,\n", "Got column 3 without a name. .* with beside=[''], or name the "),
+            ("a,b,\n1,2,\n", "has column 3 without a name. .* with beside=[''], or name the "),
             (
                 LETTERS.encode("latin-1"),
                 "^The data file /.*/x.csv is not text in UTF-8: it has the byte 0xf6 in line 1 (byte 3 of it). Write "
@@ -133,9 +133,7 @@ TEXT_FILE = [
         )
         for options in ("sep=';'", "sep=';', decimal=','", "decimal=','")
     ],
-    Refused(
-        {"content": "a,b\n1,2\n", "options": "header='yes'"}, "^header must be one of True, False, None. Got 'yes'."
-    ),
+    Refused({"content": "a,b\n1,2\n", "options": "header='yes'"}, "^header must be True, False or None, not 'yes'."),
     Refused(
         {"content": "1.5,2.5\n3.5,1\n", "options": "columns=['age']"},
         "/.*/x.csv has no column 'age'. Its columns have no names, only numbers from 1 to 2.",
@@ -147,7 +145,7 @@ TEXT_FILE = [
     ),
     Refused(
         {"content": "a;b\n3,14;2,7\n", "options": "decimal='.'"},
-        "Got '3,14' in column a (line 2).* Read decimal commas with decimal=','.",
+        "there is '3,14' in column a (line 2).* Read decimal commas with decimal=','.",
         DataError,
     ),
     Refused(
@@ -174,9 +172,13 @@ TEXT_FILE = [
             (
                 "a;b\n1,5;2\n1.234,5;2\n",
                 "decimal=',', thousands=''",
-                "must hold numbers. Got '1.234,5' in column a (line 3). Read .*='.'",
+                "must hold numbers, but there is '1.234,5' in column a (line 3). Read .*='.'",
             ),
-            ("a;b\n1,5;2\n12.34,5;2\n", "decimal=','", "must hold numbers. Got '12.34,5' in column a (line 3)."),
+            (
+                "a;b\n1,5;2\n12.34,5;2\n",
+                "decimal=','",
+                "must hold numbers, but there is '12.34,5' in column a (line 3).",
+            ),
             (INDEXED, None, INDEX),
             (
                 pd.DataFrame(NUMBERED).to_csv(),
@@ -185,8 +187,8 @@ TEXT_FILE = [
                 "numbers. Write csv(path='/.*/x.csv', header=True) or header=False; of a folder, folder(..., "
                 "header=True).",
             ),
-            (TWICE, "columns=['a']", "have no name of their own. Got 'a' more than once. Give each a different name"),
-            (TWICE, "beside=['a']", "have no name of their own. Got 'a' more than once. Give each a different name"),
+            (TWICE, "columns=['a']", "has 'a' more than once. Give each a different name"),
+            (TWICE, "beside=['a']", "has 'a' more than once. Give each a different name"),
             *(
                 (
                     "a,b,c\n1,2,3\n4,5,6,7\n",
@@ -196,18 +198,19 @@ TEXT_FILE = [
                 )
                 for options in (None, "columns=['a']", "beside=['b']")
             ),
-            ("a,a\n1,2\n", None, "have no name of their own. Got 'a' more than once."),
+            ("a,a\n1,2\n", None, "has 'a' more than once."),
             (
                 "age,city,sex,size\n1,Bonn,f,2\n3,Jena,m,4\n",
                 None,
-                f"x.csv must hold numbers. Got 'Bonn' in column city (line 2), 'f' in column sex (line 2).{ENCODED}",
+                "x.csv must hold numbers, but there is 'Bonn' in column city (line 2), 'f' in column sex (line "
+                f"2).{ENCODED}",
             ),
-            ("1,2\nx,4\n", None, "must hold numbers. Got 'x' in column 1 (line 2)."),
+            ("1,2\nx,4\n", None, "must hold numbers, but there is 'x' in column 1 (line 2)."),
             ("a,b\n1,2\n\n3\n", None, "^Line 4 of /.*/x.csv has 1 cell, but the first line has 2. Mend the line."),
-            ("a\n1_000\n", None, "must hold numbers. Got '1_000' in column a (line 2)."),
+            ("a\n1_000\n", None, "must hold numbers, but there is '1_000' in column a (line 2)."),
         )
     ],
-    Refused({"content": TWICE, "columns": ["b", "a"]}, "Got 'a' more than once", DataError),
+    Refused({"content": TWICE, "columns": ["b", "a"]}, "has 'a' more than once", DataError),
     *[
         Refused(
             {"content": "a,b\n1,2\n", "options": options},
@@ -251,11 +254,9 @@ ROWS_OF_TEXT = [
 ARRAY_OF_TEXT = [
     Refused({"content": INDEXED}, INDEX, DataError),
     Refused(
-        {"content": TWICE},
-        "have no name of their own. Got 'a' more than once, column 5 without a name. Give each a different name",
-        DataError,
+        {"content": TWICE}, "has 'a' more than once, column 5 without a name. Give each a different name", DataError
     ),
-    Refused({"content": "age,site\n1,Bonn\n"}, "must hold numbers. Got .* in column site", DataError),
+    Refused({"content": "age,site\n1,Bonn\n"}, "must hold numbers, but there is .* in column site", DataError),
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "file of text": (text_file, TEXT_FILE),

@@ -68,13 +68,16 @@ LEVELS = [
         for more, sentence in (
             ({"categorical": "ward,ward"}, "categorical has"),
             ({"center": False}, "Columns of levels are centered"),
-            ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}, "categorical with dp must be left out"),
+            (
+                {"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"},
+                "categorical cannot be combined with dp: the names of levels are sent without noise. Leave",
+            ),
         )
     ],
     *[
         Refused({"algorithm": "covariance", "data": data, **asked}, sentence, DataError)
         for data, asked, sentence in (
-            (TABLES, {"categorical": "floor"}, "north has no column 'floor' whose words are known"),
+            (TABLES, {"categorical": "floor"}, "No column 'floor' in north. Check categorical"),
             (
                 NAMED_PEOPLE,
                 {"categorical": "name", "columns": "age"},

@@ -140,8 +140,8 @@ class Shared(Stage[SharedState]):
         r = min(above, MOST, model.d - 1)
         if not r:
             raise DataError(
-                f"{option('n_components', 'shared')} finds no direction beyond noise that {CUT:.0%} of the clients "
-                f"share: the most common one is at {values[0]:.0%} of them. Give a number of components instead.",
+                f"No component is shared by {CUT:.0%} of the clients (the most common one by {values[0]:.0%}). Give a "
+                f"number, for example {option('n_components', 2)}.",
                 setting="n_components",
             )
         left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
@@ -152,8 +152,8 @@ class Shared(Stage[SharedState]):
 def _words_of(values: Array, r: int, clients: int) -> str:
     """Describe how many components are shared, and how far the next direction is from being shared."""
     found, of = labels.count(r, "shared component"), labels.count(clients, "client")
-    counted = f"{found}: of {of} {values[r - 1]:.0%} hold the last"
+    counted = f"{found}: {values[r - 1]:.0%} of {of} have component {r}"
     if r < len(values):
         following = max(float(values[r]), 0.0)
-        return f"{counted}, {following:.0%} the next, and {CUT:.0%} would have to"
+        return f"{counted}, {following:.0%} have component {r + 1} ({CUT:.0%} required)"
     return counted

@@ -168,7 +168,11 @@ class AttemptLog:
             return Status(Outcome.STALLED, f"{found}{option('n_components', verdict.rank)}")
         # A column that is not determined never comes to rest.
         if self.succeeds and not verdict.at_rest:
-            return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
+            return Status(
+                Outcome.MAX_ROUNDS,
+                f"not converged: the components still change by {attempt.stop:.2g} a round. Raise max_rounds. "
+                f"({words})",
+            )
         if self.succeeds:
             return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
         if self.agree and verdict.misses_component:

@@ -132,23 +132,28 @@ class Demand:
             columns = self._columns(name)
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
                 raise ProtocolError(
-                    f"{name} of a message has {labels.count(columns, 'column')}, but at most {most} are possible. Ask "
+                    f"The array {name} of the server's message has {labels.count(columns, 'column')}, but at most "
+                    f"{most} are possible. Ask "
                     "for fewer columns."
                 )
             if ask.by_column and d is not None and len(a) != d:
                 if name == "block" and self.stage in _OPENINGS:  # The block comes from the start of the run.
                     raise ProtocolError(start_mismatch(len(a), d))
                 raise ProtocolError(
-                    f"This node has {labels.count(d, 'column')}, but {name} of this message is for {len(a)}. Give all "
+                    f"This node has {labels.count(d, 'column')}, but the array {name} of the server's message is for "
+                    f"{len(a)}. Give all "
                     "clients the same columns."
                 )
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
-                raise ProtocolError(f"{name} of a message has entries above {LONGEST:g} in size. {OTHER_SERVER}")
+                raise ProtocolError(
+                    f"The array {name} of the server's message has entries above {LONGEST:g}. {OTHER_SERVER}"
+                )
             if ask.makes_columns and d is not None and n is not None:
                 room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
                 if min(columns, n if ask.of_rows else d) > room:
                     raise ProtocolError(
-                        f"{name} of a message has {labels.count(columns, 'column')}, but this node reserves memory by "
+                        f"The array {name} of the server's message has {labels.count(columns, 'column')}, but this "
+                        "node reserves memory by "
                         f"its number of rows, for at most {room}. Ask for fewer columns."
                     )
 
@@ -193,7 +198,7 @@ class Demand:
 
 def _malformed(name: str, wrong: tuple[str, str]) -> ProtocolError:
     rule, got = wrong
-    return ProtocolError(f"{name} of a message must be {rule}. Got {got}. {OTHER_SERVER}")
+    return ProtocolError(f"The array {name} of the server's message must be {rule}, but {got}. {OTHER_SERVER}")
 
 
 def check(request: wire.Request) -> None:
@@ -203,14 +208,20 @@ def check(request: wire.Request) -> None:
             got = "NaN or infinite entries"
             if a.dtype.kind not in "fiub":
                 got = f"dtype {a.dtype}"
-            raise ProtocolError(f"{name} of a message has {got}, but must have real, finite numbers. {OTHER_SERVER}")
+            raise ProtocolError(
+                f"The array {name} of the server's message has {got}, but must have real, finite numbers. "
+                f"{OTHER_SERVER}"
+            )
         # LAPACK accepts no others.
         if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
             raise ProtocolError(
-                f"{name} of a message has the dtype {a.dtype}, but must have numbers of 32 or 64 bits. {OTHER_SERVER}"
+                f"The array {name} of the server's message has the dtype {a.dtype}, but must have numbers of 32 or 64 "
+                f"bits. {OTHER_SERVER}"
             )
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
-            raise ProtocolError(f"{name} of a message has entries above {LARGEST:g} in size. {OTHER_SERVER}")
+            raise ProtocolError(
+                f"The array {name} of the server's message has entries above {LARGEST:g}. {OTHER_SERVER}"
+            )
     if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
         # An opening's products are of raw rows, whatever the frame, so other results must be about raw rows, too.
         raise ProtocolError(
@@ -332,11 +343,13 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
         if a.shape != shape or a.dtype.kind != "f":
             rule = " x ".join(f"{side}" for side in shape)
             raise ProtocolError(
-                f"The {name} of a message needs {rule} numbers, but has shape {a.shape} and dtype {a.dtype}. "
-                f"{OTHER_SERVER}"
+                f"The array {name} of the server's message needs {rule} numbers, but has shape {a.shape} and dtype "
+                f"{a.dtype}. {OTHER_SERVER}"
             )
     for name in {"scale", "sigma"} & framed.keys():
         if not (framed[name] > 0.0).all():
-            raise ProtocolError(f"The {name} of a message has entries of 0 or below. {OTHER_SERVER}")
+            raise ProtocolError(f"The array {name} of the server's message has entries of 0 or below. {OTHER_SERVER}")
         if framed[name].min() < SMALLEST:
-            raise ProtocolError(f"The {name} of a message has entries below {SMALLEST:g}. {OTHER_SERVER}")
+            raise ProtocolError(
+                f"The array {name} of the server's message has entries below {SMALLEST:g}. {OTHER_SERVER}"
+            )

@@ -322,8 +322,8 @@ class Rules:
         checks.choice("missing of a node", self.missing, ("local_mean", "mean"))
         if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
             raise ConfigError(
-                "data_name must be at most 64 letters, digits, hyphens and underscores. Got "
-                f'{shown(self.data_name)}. Write "cohort-2024", for example.',
+                "data_name must have at most 64 letters, digits, hyphens and underscores, for example "
+                f'"cohort-2024". It is {shown(self.data_name)}.',
                 setting="data_name",
             )
         if self.noise_seed is not None:
@@ -401,7 +401,7 @@ class Rules:
     @classmethod
     def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
         """Return the rules with the values given by name in place of their own."""
-        checks.parameters("the rules of a node", given, [f.name for f in fields(cls)])
+        checks.parameters("A node", given, [f.name for f in fields(cls)])
         own = rules or cls()
         if not given:
             return own  # the same object has already read its files
@@ -487,7 +487,7 @@ class Rules:
         values = list(numbers.values()) if isinstance(numbers, Mapping) else numbers
         if not np.isfinite(values).all():
             raise ConfigError(
-                f"gap_values must be a number, or one for each column by name. Got {shown(self.gap_values)}. "
+                f"gap_values must be a number, or a number for each column by name, not {shown(self.gap_values)}. "
                 'Write "age=50,weight=70", for example.',
                 setting="gap_values",
             )

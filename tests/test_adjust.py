@@ -154,7 +154,7 @@ def test_new_rows_of_a_site_are_adjusted_by_the_means_of_that_site(tmp_path):
         np.testing.assert_allclose(result.at_site(name).transform(table), own @ result.components_.T, atol=1e-10)
     with pytest.raises(ConfigError, match=r"Call result\.at_site\(name\)"):
         result.transform(tables[0])
-    with pytest.raises(ConfigError, match="has nothing about the site 'z', but about a, b, c"):
+    with pytest.raises(ConfigError, match=r"has no local results of the site 'z' \(only of: a, b, c"):
         result.at_site("z")
     at_b = PCAResult.load(result.at_site("b").save(tmp_path / "b.npz"))
     np.testing.assert_array_equal(at_b.transform(tables[1]), result.at_site("b").transform(tables[1]))

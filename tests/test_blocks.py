@@ -148,7 +148,7 @@ def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path,
         assert len(printed) == len(written)
         for mine, theirs in zip(printed, written, strict=True):
             assert [w for w in mine if "e-" not in w] == [w for w in theirs if "e-" not in w]
-    for quote in ("the last has a variance of 1.72 against 1.26", "the next 0.45 against 0.502"):
+    for quote in ("component 3 has variance 1.72 (noise: 1.26)", "component 4 has variance 0.45 (noise: 0.502)"):
         assert f"`{quote}`" in text(PAGE)
         assert quote in " ".join(PCAResult.load(tmp_path / "three-hospitals/sure/result.npz").decisions)
     look_at_wards_and_sexes(capsys)

@@ -57,9 +57,7 @@ def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algori
 def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(tmp_path, capsys):
     code, _, err = flower_pca(capsys, "run", "none.csv", "--save-local", "--out", tmp_path / "out")
     assert code == 2
-    assert err.startswith(
-        "flower-pca: krylov gives clients no results of their own, so --save-local has nothing to write."
-    )
+    assert err.startswith("flower-pca: krylov computes no local results, so --save-local has nothing to write.")
     assert "--adjust site or --harmonize combat, or leave --save-local out" in err
 
 
@@ -121,7 +119,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     words = ["transform", tmp_path / "narrow.npz", tmp_path / "x.npy", "-o", tmp_path / "s.npy", "--local", own]
     code, _, err = flower_pca(capsys, *words)
     assert code == 2
-    assert "have other columns than the result." in err
+    assert "have different columns from the result." in err
 
 
 @pytest.mark.slow
@@ -188,7 +186,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     more = simulate("exact_per_pca(local_components=2)", parts, n_components=2)
     for algorithm, arrays, message in [
         ("per_pca(max_rounds=5)", result.local[1], "belongs to another run (per_pca instead of exact_per_pca)."),
-        (more.algorithm, more.local[1], "has 2 own components, but the run of the result allows at most 1."),
+        (more.algorithm, more.local[1], "has 2 local components, but the run of the result allows at most 1."),
     ]:
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
         path = str(files.write(tmp_path / "own.npz", "own result", header, arrays))
@@ -201,7 +199,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     )
     for others in (scaled.local[1]["components"], 9.0 * mine, np.nan * mine, mine.astype(str)):
         path = str(files.write(tmp_path / "own.npz", "own result", header, {"components": others}))
-        with pytest.raises(DataError, match=r"not at right angles to the shared|have other columns than the result"):
+        with pytest.raises(DataError, match=r"not orthogonal to the shared|have different columns from the result"):
             output.local_components_of(path, result)
     path = str(files.write(tmp_path / "own.npz", "own result", header, result.local[1]))
     found, site = output.local_components_of(path, result)

@@ -137,7 +137,7 @@ def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command,
 
 @pytest.mark.slow
 def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(track_command, tmp_path, capsys):
-    short = "no change was looked for, because the run had too few steps: detection begins after"
+    short = "too few steps to detect changes: detection starts after"
     for algorithm, more, said_of_it in (
         ("st_miss", (), f"{short} 10 steps, and without --threshold after 20 further quiet steps"),
         ("st_miss", ("--threshold", "1e9"), f"{short} 10 steps"),
@@ -260,10 +260,7 @@ def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, 
     bare = [word for word in track_command if word not in ("--detect", "--algorithm", ALGORITHM)]
     code, _, err = flower_pca(capsys, *bare, *option)
     assert code == 2
-    assert err == (
-        f"flower-pca: {option[0]} says how to look for changes, but without --detect the run looks for none. Add "
-        "--detect.\n"
-    )
+    assert err == (f"flower-pca: {option[0]} works only with --detect. Add --detect.\n")
 
 
 @pytest.mark.slow

@@ -200,7 +200,7 @@ def test_components_closer_than_their_errors_are_named() -> None:
 def test_sites_that_are_unlike_have_larger_errors_by_site() -> None:
     shards = [turned_rows(400, i) * np.where(np.arange(6) == i, 3.0, 1.0) for i in range(3)]
     found = simulate("krylov", shards, n_components=1, standard_errors=True)
-    assert "sites are unlike: errors by site are" in found.status.words
+    assert "sites differ: errors by site are" in found.status.words
     assert "unlike" not in simulate("krylov", two_thirds(), n_components=1, standard_errors=True).status.words
 
 

@@ -112,7 +112,7 @@ def test_variants_whose_strand_cannot_be_told_are_counted():
     names = [name.replace("A:G", "A:T") if j in (2, 5) else name for j, name in enumerate(NAMES)]
     sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
     hints = simulate("covariance", sites, scale="genotype").hints
-    assert any("2 of 60 variants are A/T or C/G, so their strand cannot be told" in hint for hint in hints)
+    assert any("2 of 60 variants are A/T or C/G, so their strand cannot be determined" in hint for hint in hints)
 
 
 def test_genotypes_run_from_the_command_line(tmp_path, capsys):

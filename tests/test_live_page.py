@@ -163,7 +163,7 @@ def test_the_command_writes_the_page_and_its_end(tmp_path, capsys, path):
     capsys.readouterr()
     assert cli.main([str(word) for word in (*words, tmp_path / "rows.npy")]) == 2
     assert capsys.readouterr().err.startswith(
-        "flower-pca: The live page is a web page, so its name must end in .html, unlike "
+        "flower-pca: The live page is a web page, so its name must end in .html, but "
     )
     np.save(tmp_path / "rows.npy", np.vstack([*streaming_clients(1)[0][:3], np.full((12, 10), np.inf)]))
     assert cli.main([str(word) for word in (*words, path)]) == 2

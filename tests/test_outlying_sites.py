@@ -155,7 +155,7 @@ def two_of_six(seed=6):
 
 def about_outlying(result):
     """One hint for each site, which names the unit if it is known."""
-    return [hint for hint in result.hints if "at most sites" in hint or "had other units" in hint]
+    return [hint for hint in result.hints if "most other sites" in hint or "had other units" in hint]
 
 
 def test_both_of_six_hospitals_with_other_units_are_named_in_a_simulation(tmp_path):
@@ -184,12 +184,12 @@ def test_a_hint_about_an_identifier_leaves_them_named():
     shards = {name: np.column_stack([rows, 1000.0 * np.arange(80)]) for name, rows in two_of_six().items()}
     hints = simulate("krylov", shards, n_components=2).hints
     assert len([hint for hint in hints if "olumn 8 alone has" in hint]) == 1
-    assert len([hint for hint in hints if "at most sites" in hint or "had other units" in hint]) == 2
+    assert len([hint for hint in hints if "most other sites" in hint or "had other units" in hint]) == 2
 
 
 def test_the_server_does_not_name_them_under_masks_where_it_sees_no_site():
     hints = simulate("krylov", two_of_six(), n_components=2, mask=True).hints
-    assert not [hint for hint in hints if "at most sites" in hint]
+    assert not [hint for hint in hints if "most other sites" in hint]
 
 
 def test_missing_values_do_not_hide_outlying_sites():
@@ -205,7 +205,7 @@ def test_a_column_of_which_a_site_has_few_values_names_nobody(left):
     shards = hospitals(np.random.default_rng(10), 4, 60)
     shards[1][left:, 2] = np.nan
     result = simulate("krylov", shards, n_components=2, missing="mean")
-    assert not [hint for hint in result.hints if "at most sites" in hint]
+    assert not [hint for hint in result.hints if "most other sites" in hint]
 
 
 def test_kinds_say_what_differs():
@@ -258,6 +258,6 @@ def test_missing_values_do_not_hide_outlying_sites_over_flower():
 
 def test_hints_about_other_columns_and_sites_stay():
     units = "Column glucose looks as if jena had other units: its median is 5.4, against 98. Convert it."
-    far = "The mean of column {} at {} lies 9 standard deviations from its mean at most sites."
+    far = "The mean of column {} at {} lies 9 standard deviations away from the mean of most other sites."
     kept = [far.format("weight", "jena"), far.format("glucose", "kiel")]
     assert without_repeats([units, far.format("glucose", "jena"), *kept]) == (units, *kept)

@@ -31,7 +31,7 @@ def test_the_papers_penalties_do_not_and_name_what_does() -> None:
     problem = three_clients(1)
     result = simulate(make(PAPER, max_rounds=250), problem.shards, n_components=3, seed=1)
     assert result.status.outcome is not Outcome.CONVERGED
-    assert ': use penalty="measured" if clients are unlike, or krylov' in result.status.words
+    assert ': use penalty="measured" if clients differ, or krylov' in result.status.words
     short = simulate(make(MEASURED, max_rounds=5), problem.shards, n_components=3)
     assert short.status.words.endswith(": use krylov")
 
@@ -116,7 +116,7 @@ def test_by_the_papers_penalties_a_run_that_comes_to_nothing_gives_up_and_names_
     assert result.status.outcome is Outcome.STALLED
     assert result.rounds <= 600
     assert "has not fallen for the last 200 of" in result.status.words
-    assert ': use penalty="measured" if clients are unlike, or krylov' in result.status.words
+    assert ': use penalty="measured" if clients differ, or krylov' in result.status.words
     measured, true = simulate(MEASURED, shards, n_components=2), pooled(shards).components[:2]
     assert measured.status.ok
     assert sine(measured.components_, true) <= 1e-4 < 0.1 <= sine(result.components_, true)
@@ -151,4 +151,4 @@ def test_where_the_papers_penalties_come_to_nothing_the_run_ends_and_says_so(see
     result = simulate(make(PAPER, oversample=5, max_rounds=40, tol=1e-12), shards, n_components=3)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert (result.rounds, len(result.history)) == (40, 42)
-    assert 'after 40 rounds: use penalty="measured" if clients are unlike, or krylov' in result.status.words
+    assert 'after 40 rounds: use penalty="measured" if clients differ, or krylov' in result.status.words

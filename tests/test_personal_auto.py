@@ -29,9 +29,9 @@ from flower_pca.rows.statistics import Statistics
 from flower_pca.strategies import PCAStrategy
 
 AUTO = "exact_per_pca(local_components='auto')"
-SAID = "Own components: chosen by each client from held-out parts of its rows"
+SAID = "Local components: chosen by each client from held-out parts of its rows"
 CHOSEN = f"{SAID}: 0 at 2 clients, 1 at 2 clients, 3 at 2 clients"
-UNTOLD = f"{SAID}; only nodes that set share_local, or a run with masks, say how many"
+UNTOLD = f"{SAID}; the numbers are reported only with share_local at the nodes, or with masks"
 
 
 def run_chosen(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> PersonalResult:

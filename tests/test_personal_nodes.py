@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 SETTING = Setting(d=9, r1=2, r2=2, clients=6)
 SHARDS: list[Array] = SETTING.draw(halves(6, 120), seed=21)[0].shards
 EXACT, SHORT = "exact_per_pca(local_components=2)", "exact_per_pca(local_components=2, max_rounds=6)"
-UNMEASURED = "theta not measured: at most one node shares it; run with mask=True, or let nodes agree by share_local"
+UNMEASURED = "theta not measured, because fewer than two nodes agreed (share_local); run with mask=True to measure it"
 
 
 def same_personal(a: Any, b: Any) -> None:

@@ -160,7 +160,7 @@ def test_the_line_of_the_readme_runs_on_the_patients_of_the_docs(tmp_path, monke
     said = capsys.readouterr()
     assert code == 0, said.err
     assert "With this budget and 930 rows noise alone can give a component a variance of" in said.err
-    assert "cannot be told from noise" in said.out or "times as much" in said.out
+    assert "cannot be distinguished from noise" in said.out or "times as much" in said.out
     result = PCAResult.load("flower-pca-out/result.npz")
     assert (result.privacy.epsilon, len(result.feature_names_in_)) == (pytest.approx(1.0), 10)
     assert cli.main([*words[:-4], *shlex.split(written[1].replace("1.0", "0.01"))]) == 2

@@ -290,7 +290,7 @@ def test_a_page_is_written_from_a_result_alone_or_with_the_rows_of_its_sites(tmp
     assert [row[0] for row in read.tables["Means and spreads"][1:]] == ["all rows", "n", "s", "w"]
     assert "Rows furthest out" in read.text["h2"]
     assert main(["report", str(path), "-o", str(tmp_path / "page.pdf")]) == 2
-    assert "its name must end in .html, unlike page.pdf." in capsys.readouterr().err
+    assert "its name must end in .html, but page.pdf does not." in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -243,7 +243,7 @@ def test_a_personalized_page_has_errors_with_and_without_own_components():
         assert row[3] == f"{result.reconstruction_error(parts[i], client=i):.4g}"
         assert result.feature_names_in_[np.abs(result.local_components_of(i)[0]).argmax()] in row[-1]
     assert read.facts["theta"] == f"{result.theta_:.3g}"
-    assert any("can be told apart" in words for words in read.text["p"])
+    assert any("can be separated" in words for words in read.text["p"])
     loaded = read_of_kind("personal, loaded")
     assert any("stay with the clients" in words for words in loaded.text["p"])
 
@@ -273,7 +273,7 @@ def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_pat
     assert 0.0 <= result.explained_variance_ratio_.sum() <= 1.0 + 1e-12
     assert not any("50% with" in words for words in read.text["p"])
     (said,) = [words for words in read.text["p"] if words.startswith("Privacy noise")]
-    assert ("cannot be told from noise" in said) == bool((result.certainty.signal <= 1.0).any())
+    assert ("cannot be distinguished from noise" in said) == bool((result.certainty.signal <= 1.0).any())
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def test_attempts_that_agree_are_believed_where_little_is_left(error: float, str
     verdict = Verdict(rank=2, error=error, predicted=True, structured=True, structure=structure)
     status = book_after([verdict, verdict]).status(rounds=10)
     assert status.ok == converges
-    assert f"structure of {structure:.1%} is left" in status.words
+    assert f"the residuals still have structure ({structure:.1%})" in status.words
     assert status.ok or status.words.endswith("ask for more components")
 
 
@@ -142,7 +142,9 @@ def test_a_component_missing_from_two_attempts_is_reported() -> None:
     rows = strong + weak + far + 0.01 * rng.standard_normal((120, 12))
     result = run_certain(rows, 3)
     assert result.status.outcome is Outcome.STALLED
-    assert re.search(r"structure of [5-9]\d\.\d% is left .* ask for more components$", result.status.words)
+    assert re.search(
+        r"the residuals still have structure \([5-9]\d\.\d%\) .* ask for more components$", result.status.words
+    )
     enough = run_certain(rows, 4)
     assert enough.status.ok
     assert rel(enough, strong + weak) <= 0.02
@@ -192,7 +194,7 @@ def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     result = run_certain(rows, 5, restarts=1)
     assert result.status.ok, result.status
     assert (
-        "; too few entries are clean of 1 column (11); too few entries are clean of 1 row (1 bad as a "
+        "; 1 column with too few clean entries (11); 1 row with too few clean entries (1 completely outlying)"
         in result.status.words
     )
     np.testing.assert_array_equal(result.undetermined_columns_, [11])
@@ -209,7 +211,7 @@ def test_rows_that_are_bad_as_a_whole_hurt_nobody_else() -> None:
     result = simulate("consensus_rpca", np.array_split(X, CLIENTS), n_components=problems.RANK)
     good, bad = clean.all(axis=1), np.flatnonzero(~clean.all(axis=1))
     assert result.status.ok, result.status
-    assert f"too few entries are clean of {len(bad)} rows ({len(bad)} bad as a whole)" in result.status.words
+    assert f"{len(bad)} rows with too few clean entries ({len(bad)} completely outlying)" in result.status.words
     starts = np.cumsum([0, *(len(part) for part in np.array_split(X, CLIENTS))])
     np.testing.assert_array_equal(
         np.concatenate([result.local[i]["bad_rows"] + starts[i] for i in range(CLIENTS)]), bad
@@ -225,7 +227,7 @@ def test_a_client_that_is_bad_as_a_whole_is_named() -> None:
     bad = [i for i, part in enumerate(np.array_split(clean, 8)) if not part.any()]
     result = simulate("consensus_rpca", np.array_split(X, 8), n_components=problems.RANK)
     assert result.status.ok, result.status
-    assert result.status.words.endswith(f"; most entries are far at client {bad[0]}")
+    assert result.status.words.endswith(f"; most entries of client {bad[0]} are outlying")
 
 
 @pytest.mark.slow

@@ -231,7 +231,7 @@ def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(fol
     own = ["--algorithm", "exact_per_pca(local_components=1)", "--out", folder_of_tables / "out"]
     code, said, err = flower_pca(capsys, "run", "x.csv", "--clients", 1, "--components", 1, *own)
     assert code == 0
-    assert re.fullmatch(r"flower-pca: theta is .* below 0\.05 they cannot be told apart.*\n", err)
+    assert re.fullmatch(r"flower-pca: theta is .* below 0\.05 they cannot be separated.*\n", err)
     figures = re.findall(r"^(?:theta|error with own components): (.*)$", said, re.M)
     assert len(figures) == 2
     assert max(map(len, figures)) <= 11

@@ -109,7 +109,10 @@ def test_a_site_has_its_own_components_by_its_name():
     result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
     np.testing.assert_array_equal(result.local_components_of("west"), result.local_components_of(1))
     np.testing.assert_array_equal(result.transform(TABLES[1], client="west"), result.transform(TABLES[1], client=1))
-    with pytest.raises(ConfigError, match=re.escape("There is no client 'x' among those known here (east, west)")):
+    with pytest.raises(
+        ConfigError,
+        match=re.escape("The result has no client 'x'. Its clients are east, west. Give a name or a position."),
+    ):
         result.local_components_of("x")
 
 

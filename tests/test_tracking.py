@@ -423,7 +423,7 @@ def test_advice_has_no_infinities_and_no_words_of_numpy(recwarn):
     noisy[:, 1] = 1e8 * rng.standard_normal(60)
     for stream, r in ((rows * 1e-140, 3), (noisy, 2), (rows * 1e-192, 2)):
         words = track("st_miss", [stream], n_components=r, batch=10).status.words
-        assert "component 1 is column 1 alone, more than 1,000,000 times the next: a sensor" in words
+        assert "component 1 is column 1 alone, more than 1,000,000 times the next: check for a stuck sensor" in words
         assert "inf" not in words
         assert "nan" not in words
     assert not recwarn.list

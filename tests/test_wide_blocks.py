@@ -32,7 +32,7 @@ def test_blocks_are_as_wide_as_a_message_allows_and_the_opening_as_narrow_as_eve
     assert block.shape == (400, P)
     assert np.abs(block.T @ block - np.eye(P)).max() < 1e-12
     result = drive(run, there)
-    assert result.decisions == (f"krylov took blocks of {P} columns, the widest that fit into a message of 512 kB",)
+    assert result.decisions == (f"krylov uses blocks of {P} columns, the widest that fit into a message of 512 kB",)
     assert result.algorithm == WIDE
     assert result.angle_to(pooled(LONG).components[:3]) < 1e-6
 
@@ -42,7 +42,7 @@ def test_wide_blocks_take_fewer_messages_and_never_exceed_the_columns():
     narrow, wide = (simulate(name, LONG, n_components=3) for name in ("krylov", WIDE))
     assert len(wide.history) < len(narrow.history) / 2
     few = simulate(WIDE, turned_shards((160, 90, 130), 30, 0.97), n_components=3)
-    assert few.decisions == ("krylov took blocks of 30 columns, the widest that fit into a message of 512 kB",)
+    assert few.decisions == ("krylov uses blocks of 30 columns, the widest that fit into a message of 512 kB",)
     assert [record.stage for record in few.history] == ["opening", "krylov"]
     assert few.angle_to(pooled(turned_shards((160, 90, 130), 30, 0.97)).components[:3]) < 1e-7
     every = simulate(WIDE, turned_shards((160, 90, 130), 30, 0.97), n_components=30)
@@ -78,7 +78,7 @@ def test_strategies_take_it_by_default_with_the_bits_of_the_run_in_process(mask)
     assert there.decisions == here.decisions
     assert there.decisions[0].startswith("auto chose krylov, because the message of covariance would be ")
     assert there.decisions[0].endswith(
-        f"; krylov took blocks of {P} columns, the widest that fit into a message of 512 kB"
+        f"; krylov uses blocks of {P} columns, the widest that fit into a message of 512 kB"
     )
 
 
@@ -89,7 +89,7 @@ def test_nodes_that_count_columns_keep_the_narrow_block(algorithm, tmp_path):
     app = app_of(LONG, max_columns=399, memory_dir=tmp_path)
     found = PCAStrategy(algorithm, n_components=1, min_nodes=3).fit(FakeGrid(app, 3))
     assert found.algorithm == "krylov"
-    assert "krylov took blocks of 3 columns, because a client declines wider ones. client " in found.decisions[0]
+    assert "krylov uses blocks of 3 columns, because a client declines wider blocks. client " in found.decisions[0]
     assert found.decisions[0].endswith("its max_columns is 399")
     assert not any(record.failures for record in found.history)
     assert_same_bits(found, simulate("krylov", LONG, n_components=1))
@@ -99,11 +99,11 @@ def test_noise_and_a_channel_keep_blocks_narrow():
     dp = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
     private = simulate("krylov(oversample='auto', max_rounds=2)", LONG, n_components=2, dp=dp)
     assert private.decisions == (
-        "krylov took narrow blocks, as always with dp, because the budget is divided before columns are known",
+        "krylov uses narrow blocks, as always with dp, because the budget is divided before columns are known",
     )
     assert private.algorithm == "krylov(min_rounds=2, max_rounds=2)"
     air = simulate(f"{WIDE[:-1]}, max_rounds=2)", LONG, n_components=2, channel=AirChannel(noise_std=1e-6, seed=0))
-    assert air.decisions == ("krylov took narrow blocks, as always over a channel",)
+    assert air.decisions == ("krylov uses narrow blocks, as always over a channel",)
 
 
 @pytest.mark.slow

@@ -468,7 +468,7 @@ class FAPS(Iterative[FAPSState]):
             return status
         remedy = "krylov"
         if self.penalty != "measured":
-            remedy = 'penalty="measured" if clients are unlike, or krylov'
+            remedy = 'penalty="measured" if clients differ, or krylov'
         return replace(status, words=f"{status.words}: use {remedy}")
 
     def unsent(self, state: FAPSState) -> Array:

@@ -311,7 +311,7 @@ class Krylov(Iterative[KrylovState]):
         """Return the algorithm with narrow blocks, because wide blocks would carry more noise."""
         if self.narrow is self:
             return self, ""
-        return self.narrow, f"krylov took narrow blocks, as always {noise_of(private)}"
+        return self.narrow, f"krylov uses narrow blocks, as always {noise_of(private)}"
 
     @property
     def alternative(self) -> str:
@@ -332,12 +332,12 @@ class Krylov(Iterative[KrylovState]):
         own = self.width(model.n_components)
         if model.declined:
             return self.narrow, (
-                f"krylov took blocks of {labels.count(own, 'column')}, because a client declines wider ones. "
+                f"krylov uses blocks of {labels.count(own, 'column')}, because a client declines wider blocks. "
                 f"{model.declined}"
             )
         p = max(own, min(model.d, MESSAGE // (8 * model.d)))
         words = (
-            f"krylov took blocks of {labels.count(p, 'column')}, the widest that fit into a message of "
+            f"krylov uses blocks of {labels.count(p, 'column')}, the widest that fit into a message of "
             f"{MESSAGE // 1024} kB"
         )
         given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}

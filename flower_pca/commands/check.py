@@ -96,7 +96,7 @@ def run(given: argparse.Namespace) -> int:
         rows = labels.count(sum(site.n for site in sites), "row")
         lines.append(f"{counts} about {rows} at {labels.count(len(sites), 'site')}")
         if read.left_out:
-            lines[-1] += f"; not among them: {enumeration(read.left_out)}"
+            lines[-1] += f"; left out: {enumeration(read.left_out)}"
         sys.stdout.write("".join(f"{line}\n" for line in lines))
     if errors:
         return 2

@@ -99,7 +99,7 @@ def _let_go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
     if given.yes:
         for path in there:
             ledger.leave(path, name.hex())
-    done = f"This node goes on without the node of the key {key}, in {labels.count(len(there), 'ledger')}. {_ALL}"
+    done = f"This node continues without the node of the key {key}, in {labels.count(len(there), 'ledger')}. {_ALL}"
     _say(given, _TELLS.format(whose="its", which="its rows"), done, key=name.hex())
     return 0
 
@@ -111,5 +111,5 @@ def _say(given: argparse.Namespace, tells: str, done: str, *, key: str) -> None:
     if given.yes:
         lines = [tells, done]
     else:
-        lines = [tells, _INSTEAD, "Nothing is done yet. Run it again with --yes."]
+        lines = [tells, _INSTEAD, "Nothing has been changed yet. Run the command again with --yes."]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -44,7 +44,7 @@ def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool =
 
     if partitioned_by == "rows" and not by_site and not registry.has_local_results(algorithm):
         raise ConfigError(
-            f"{algorithm.name} gives clients no results of their own, so --save-local has nothing to write. Use "
+            f"{algorithm.name} computes no local results, so --save-local has nothing to write. Use "
             "consensus_rpca, exact_per_pca, --adjust site or --harmonize combat, or leave --save-local out."
         )
 
@@ -98,7 +98,7 @@ def local_components_of(path: str, result: PersonalResult) -> tuple[Array, str]:
     there = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
     if not there or others:
-        raise DataError(f"The components in {path} have other columns than the result. {_OF_ITS_RUN}")
+        raise DataError(f"The components in {path} have different columns from the result. {_OF_ITS_RUN}")
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
     _require_beside(path, own, result)
@@ -122,13 +122,13 @@ def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
     """Require orthonormal own components, except for zeros, that are orthogonal to the shared ones and not too many."""
     if len(own) > (most := result.local_components):
         raise DataError(
-            f"{path} has {len(own)} own components, but the run of the result allows at most {most}. {_OF_ITS_RUN}"
+            f"{path} has {len(own)} local components, but the run of the result allows at most {most}. {_OF_ITS_RUN}"
         )
     own = own[own.any(axis=1)]
     products = own @ np.vstack([own, result.components_]).T
     if not np.allclose(products, np.eye(*products.shape), rtol=0.0, atol=_CLOSE):
         raise DataError(
-            f"The components in {path} are not at right angles to the shared ones, so they belong to another run. "
+            f"The components in {path} are not orthogonal to the shared components, so they belong to another run. "
             f"{_OF_ITS_RUN}"
         )
 

@@ -162,14 +162,14 @@ def run_report(given: argparse.Namespace) -> int:
     checks.parent("the report", path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
-            f"The report is a web page, so its name must end in .html, unlike {path.name}. Write -o report.html."
+            f"The report is a web page, so its name must end in .html, but {path.name} does not. Write -o report.html."
         )
     result = common.any_result_of(given.result, missing=given.missing)
     rotation = common.rotation_of(given, result)
     shards, source = None, given.result
     if given.data is not None:
         if not isinstance(result, PCAResult):
-            raise ConfigError("A run of steps keeps no rows, so its report needs no data. Leave DATA out.")
+            raise ConfigError("The report of a tracking run needs no rows. Leave DATA out.")
         if result.is_by_site:
             raise ConfigError(
                 "This run harmonized the sites or subtracted their means, so their rows can be scored only with each "

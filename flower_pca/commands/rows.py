@@ -440,7 +440,7 @@ def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int,
         are = "are"
     counted = labels.count(rows, "row")
     sys.stdout.write(f"{beyond:,} of {counted} ({beyond / rows:.2%}) {are} beyond a limit; ")
-    ordinary = f"{1.0 - limits.level:.3g} exceed the limit of T2, and as many exceed that of SPE"
+    ordinary = f"{1.0 - limits.level:.3g} exceed the limit of T2, and as many exceed the limit of SPE"
     sys.stdout.write(f"of ordinary rows, {ordinary}.\n")
     sys.stdout.write(f"Limits: T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}.\n")
     if hint:

@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
     own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
     if rules.memory_dir is not None and not own.parent.is_dir():
         raise ConfigError(
-            f"There is no folder {own.parent}, so nobody can say what is spent. Give the node's own memory-dir."
+            f"There is no folder {own.parent}, so what is spent is unknown. Give the node's own memory-dir."
         )
     found = {}
     for path in folders.ledgers_beside(own):

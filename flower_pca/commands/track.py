@@ -255,8 +255,8 @@ def _tracker(given: argparse.Namespace) -> Tracker:
     }
     if any(of_changes.values()) and not tracker.detect:
         raise ConfigError(
-            f"{' and '.join(option for option, there in of_changes.items() if there)} says how to look for changes, "
-            "but without --detect the run looks for none. Add --detect."
+            f"{' and '.join(option for option, there in of_changes.items() if there)} works only with --detect. "
+            "Add --detect."
         )
     if given.threshold is not None:
         tracker = replace(tracker, threshold=given.threshold)
@@ -371,10 +371,7 @@ def _changes(result: TrackingResult, tracker: Tracker) -> str:
         return f"{changes} at {at} {', '.join(map(str, steps))}"
     if result.levels_:
         return "no change"
-    words = (
-        "no change was looked for, because the run had too few steps: detection begins after "
-        f"{labels.count(tracker.update_length, 'step')}"
-    )
+    words = f"too few steps to detect changes: detection starts after {labels.count(tracker.update_length, 'step')}"
     if tracker.threshold is None:
         return f"{words}, and without --threshold after 20 further quiet steps"
     return words

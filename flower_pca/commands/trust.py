@@ -312,5 +312,5 @@ def _tell(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[st
     if given.yes:
         said = ["Erased:", *listed, *remarks]
     else:
-        said = ["To be erased:", *listed, *remarks, "Nothing is erased yet. Run it again with --yes."]
+        said = ["To be erased:", *listed, *remarks, "Nothing has been erased yet. Run the command again with --yes."]
     sys.stdout.write("\n".join(said) + "\n")

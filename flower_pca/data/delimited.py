@@ -267,7 +267,7 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
         mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
     raise DataError(
         f"{sheet.file} has a number in column {names[j]} (line {line}) in which {mark!r} may separate decimals or "
-        f"thousands. {remedy}. Write thousands={mark!r} thereif it separates thousands.",
+        f"thousands. {remedy}. Write thousands={mark!r} there if it separates thousands.",
         place=str(sheet.file),
     )
 
@@ -318,9 +318,7 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
 
 def _other_separator(file: Path, other: str, cells: Cells, then: str) -> DataError:
     return DataError(
-        f"{file} is to be read with {cells.sep!r} between two cells, but its first line has {other!r} between them. "
-        f"{then}",
-        place=str(file),
+        f"{file} is read with the separator {cells.sep!r}, but its first line uses {other!r}. {then}", place=str(file)
     )
 
 

@@ -81,14 +81,14 @@ def _unlike(first: Array, rows: Array) -> str:
         if n >= _MANY:
             fewest = 3
         if d >= fewest and has(first[None])[0] and has(rows).mean() <= _RARE:
-            return f"numbers that {words}, unlike those of the lines below"
+            return f"numbers that {words}, unlike the lines below"
     low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)
     spread = high - low
     varies = spread > 0.0
     beyond = np.maximum(low - first, first - high)
     far = beyond[varies] > _FAR * spread[varies]
     if varies.sum() >= 2 and far.all():
-        return "numbers far from those of the lines below"
+        return "numbers far from the numbers below"
     return ""
 
 

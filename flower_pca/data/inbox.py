@@ -270,9 +270,9 @@ class Inbox:
             if _digest(name) in known or self._refused.get(name) == state:
                 continue
             if site not in self.sites:
-                strange = f"is of {site}, which was not there when the run began, so its files are ignored"
+                strange = f"belongs to {site}, which did not exist when the run began, so it is ignored"
                 if not site:
-                    strange = "names no site, unlike the files at the start of the run, so such files are ignored"
+                    strange = "names no site, unlike the files at the start of the run, so it is ignored"
                 self._once(f"{name} {strange}.", site)
             # A file that has not changed for so long needs no second look.
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:

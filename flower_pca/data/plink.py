@@ -115,7 +115,7 @@ def _lines(place: Path, what: str) -> Iterator[list[str]]:
         text = place.read_text("utf-8")
     except FileNotFoundError:
         raise DataError(
-            f"{place}, which lists the {what} of {bed_file}, is not there. Copy it into the same folder."
+            f"{place}, which lists the {what} of {bed_file}, is missing. Copy it into the same folder."
         ) from None
     except UnicodeDecodeError:
         raise DataError(f"{place}, which lists the {what} of {bed_file}, is not in UTF-8. Save it in UTF-8.") from None

@@ -415,7 +415,7 @@ def _source(spec: str) -> partial[Table]:
         if "(" not in spec and spec not in SOURCES:
             with reading(spec, "a table") as file:  # The reader refuses a pipe or a device.
                 raise ConfigError(
-                    f"The name of {file} does not tell which kind of file it is. Rename it to end in {_endings()}."
+                    f"The name of {file} does not show which kind of file it is. Rename it to end in {_endings()}."
                 )
     rule = f"a name, a folder, a path that ends in {_endings()}, or a spec such as \"npz(path='x.npz', key='X')\""
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))

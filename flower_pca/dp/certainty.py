@@ -71,7 +71,7 @@ class Certainty:
             verb = "has" if len(clear) == 1 else "have"
             said.append(f"{_components(clear)} {verb} {times} times as much.")
         if rest:
-            said.append(f"{_components(rest)} cannot be told from noise.")
+            said.append(f"{_components(rest)} cannot be distinguished from noise.")
         said.append("So shares of the variance are given as bounds. The number of rows is noisy, too.")
         return " ".join(said)
 

@@ -43,7 +43,7 @@ def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
         return ()
     are, their = ("is", "its") if some == 1 else ("are", "their")
     return (
-        f"{some:,} of {count(len(names), 'variant')} {are} A/T or C/G, so {their} strand cannot be told from the "
+        f"{some:,} of {count(len(names), 'variant')} {are} A/T or C/G, so {their} strand cannot be determined from the "
         "alleles. Leave them out with bed(path=..., ambiguous=False), unless all sites used the same chip.",
     )
 

@@ -98,7 +98,7 @@ class Columns:
             if words and name in words:
                 raise no_numbers(self.who, {name: words[name]}, file=False)
         if absent:
-            got = f"no {enumeration(map(repr, absent))} among them ({enumeration(self.names)})"
+            got = f"no {enumeration(map(repr, absent))}, only {enumeration(self.names)}"
             remedy = "Add them, or name other columns."
             if near := unlike(absent, self.names):
                 remedy = f"{near}: rename one of them."

@@ -78,7 +78,7 @@ def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[s
     elif own[1]:
         if own[0] == others[0]:
             got = f"{own[0]:,} with other ids"
-        remedy = "Keep the rows of the same people at every party, with ids that are spelled alike."
+        remedy = "Keep the rows of the same people at every party, with the same spelling of ids."
     else:
         remedy = "Keep the rows of the same people at every party, in the same order; or give ids."
     return (

@@ -149,7 +149,7 @@ def warn_of_alike(column: str, levels: Iterable[str]) -> None:
     if alike:
         warnings.warn(
             f"Levels of {column}, {enumeration(alike)}, differ in capitals, spaces or hyphens only. If they mean the "
-            "same, write them alike, and run again.",
+            "same, use the same spelling, and run again.",
             UserWarning,
             stacklevel=3,
         )

@@ -56,7 +56,7 @@ class Live:
         self._path, self._title = Path(path).expanduser().absolute(), title
         checks.number("every", every, least=0.1, remedy="Try 5.")
         if self._path.suffix.lower() not in _ENDINGS:
-            raise ConfigError(f"The live page is a web page, so its name must end in .html, unlike {self._path}.")
+            raise ConfigError(f"The live page is a web page, so its name must end in .html, but {self._path} does not.")
         checks.parent("the live page", self._path)
         self._every, self._due = every, 0.0
         self._reloads = max(round(every), 1)

@@ -55,7 +55,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         data.require_whole(new=True)
     if data.d != d:
         raise ConfigError(
-            f"The rows have {data.d} columns, but the run had {d}. Give the features that the run had, in its order."
+            f"The rows have {data.d} columns, but the run had {d}. Give all columns of the run, in the same order."
         )
     return data
 
@@ -64,7 +64,8 @@ def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: C
     """Return the rows, and require the features and all covariates by name."""
     if names is None:
         raise ConfigError(
-            "The result has no names of columns, so the covariates of new rows cannot be told from features. Run again "
+            "The result has no names of columns, so the covariates of new rows cannot be distinguished from features. "
+            "Run again "
             "with rows that have names of columns."
         )
     rows = read(X, (*names, *covariates.names))

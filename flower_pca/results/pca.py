@@ -373,7 +373,7 @@ class PCAResult:
     def shrinkage_hint(self) -> str:
         """A hint if scores of new rows are clearly smaller, with the remedy, else ""."""
         if words := self.shrinkage_in_words:
-            return f"{words}. project() puts them back, and so does flower-pca transform --among-own."
+            return f"{words}. project() corrects this, and so does flower-pca transform --among-own."
         return ""
 
     @property
@@ -384,8 +384,9 @@ class PCAResult:
             return ""
         j = int(factors.argmin())
         return (
-            "New rows lie nearer to the middle than the rows of this run: "
-            f"by {1.0 - factors[j]:.0%} along component {j + 1}"
+            f"Scores of new rows are smaller than scores of the rows of the run, by {1.0 - factors[j]:.0%} along "
+            "component "
+            f"{j + 1}"
         )
 
     @property
@@ -561,7 +562,7 @@ class PCAResult:
         if self.centered:
             return replace(self, fill_=self.mean_)
         raise ConfigError(
-            "The run was neither centered nor allowed for missing values, so it has no means to fill them with. Impute "
+            "The run was not centered and allowed no missing values, so it has no means to fill them with. Impute "
             "them first."
         )
 

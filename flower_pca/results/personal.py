@@ -92,8 +92,9 @@ class PersonalResult(PCAResult):
         if result.theta_estimate_ < SEPARABLE and result.local_components:
             numbers = f"{result.n_components_} shared and {result.local_components} local components"
             warnings.warn(
-                f"theta is {result.theta_estimate_:.2g} with {numbers}, and below {SEPARABLE:g} they cannot be told "
-                "apart. Ask for fewer components, local ones first: see `flower_pca.comparison.ranks.rank_table`.",
+                f"theta is {result.theta_estimate_:.2g} with {numbers}, and below {SEPARABLE:g} they cannot be "
+                "separated. Use fewer components, first fewer local ones: see "
+                "`flower_pca.comparison.ranks.rank_table`.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -129,8 +130,9 @@ class PersonalResult(PCAResult):
         names = {name: key for key, name in self.site_names.items() if key in self.local}
         if site not in names:
             raise ConfigError(
-                f"There is no client {shown(site)} among those known here ({', '.join(names) or 'none by name'}). Name "
-                "one of these, or give its position."
+                f"The result has no client {shown(site)}. Its clients are {', '.join(names) or 'without names'}. Give "
+                "a "
+                "name or a position."
             )
         return names[site]
 
@@ -143,16 +145,15 @@ class PersonalResult(PCAResult):
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 got = f"shape {rows.shape}"
                 raise ConfigError(
-                    f"Own components must be rows of {labels.count(self.n_features_in_, 'feature')}, but these have "
-                    f"shape {got}. Transpose them."
+                    f"Local components must be rows of {labels.count(self.n_features_in_, 'feature')}, but have {got}. "
+                    "Transpose them."
                 )
             return rows
         if client not in self.local:
             there = ", ".join(map(str, self.local)) or "nobody"
             raise ConfigError(
-                f"The own components of client {client} are not here, but those of {there}. A node has its own in the "
-                "file "
-                "that it has written: give these components instead."
+                f"The result has the local components of {there}, but not of client {client}. A node writes its local "
+                "components to a file: give these components instead."
             )
         return self.local[int(client)][OWN]
 
@@ -310,8 +311,8 @@ class TripleResult(PersonalResult):
         left = model.left
         found = {"threshold_": float(left["cut"]), "noise_": left["noise"], "removed_share_": left["taken"]}
         common = super()._fields(model)
-        few = "too few rows to tell far entries: no say in the shared components, and no own ones."
-        apart = "other components: the shared ones explain less than half of what as many own ones would there."
+        few = "too few rows to find outlying entries: not used for shared components, and without local components."
+        apart = "different components: the shared components explain less than half of what as many local ones would."
         hints = [*common["hints"], *_count("few", left, few), *_count("apart", left, apart)]
         return {**common, **found, "hints": tuple(hints)}
 

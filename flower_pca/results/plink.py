@@ -25,7 +25,7 @@ def people(table: Any) -> list[tuple[str, str]]:
         return list(zip(table.beside[FAMILY].tolist(), table.beside[PERSON].tolist(), strict=True))
     if not isinstance(table, Table) or table.ids is None:
         raise ConfigError(
-            "The rows have no ids, so PLINK could not tell whose scores these are. Read them from a .bed file, or name "
+            "The rows have no ids, so PLINK cannot match the scores to people. Read them from a .bed file, or name "
             "the column of ids."
         )
     return [("0", "_".join(name.split())) for name in table.ids]

@@ -176,7 +176,7 @@ def _record(
         cause = {**causes[-1], "sites": places}
     said = [_words(*one, of, names, sites) for one, of in zip(changes, causes, strict=True)]
     if came_back := [season.period for season in state.panel.seasons if season.period and state.over in season.alarms]:
-        said.append(f"These alarms come every {came_back[0]} steps, so the next ones are held against them.")
+        said.append(f"These alarms recur every {came_back[0]} steps, so later steps are compared with these steps.")
     statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
     return StepRecord(
         step=state.over,

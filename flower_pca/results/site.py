@@ -73,8 +73,8 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
     """Return the fields of the result for rows of this site. The site's means replace the means of the result."""
     if SITE not in result.adjusted_by_ and not result.harmonized_by_:
         raise ConfigError(
-            "The run neither subtracted the means of each site nor harmonized sites, so it treats rows of all sites "
-            "alike. Leave at_site out."
+            "The run neither subtracted the means of each site nor harmonized sites, so it treats rows of all "
+            "sites in the same way. Leave at_site out."
         )
     own = site if isinstance(site, Mapping) else _of(result, site)
     sizes = {SITE_LOCATION: result.n_features_in_, SITE_SCALE: result.n_features_in_}
@@ -82,7 +82,7 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
         covariates = sum(name != SITE for name in result.adjusted_by_)
         sizes = {SITE_MEAN: result.n_features_in_, SITE_COVARIATES: covariates}
     if any(name not in own or own[name].shape != (size,) for name, size in sizes.items()):
-        raise ConfigError("The own results of the site are from another run. Give the own results of this run.")
+        raise ConfigError("The local results of the site are from another run. Give the local results of this run.")
     if result.harmonized_by_:
         return {"site_location_": own[SITE_LOCATION], "site_scale_": own[SITE_SCALE]}
     rest = tuple(name for name in result.adjusted_by_ if name != SITE)
@@ -111,7 +111,8 @@ def _of(result: OfSites, site: int | str) -> Mapping[str, Array]:
     if not keys:
         there = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "none"
         raise ConfigError(
-            f"The result has nothing about the site {shown(site)}, but about {there}. Where the site's node has "
-            "written them to its output folder, give flower_pca.results.site.read(path)."
+            f"The result has no local results of the site {shown(site)} (only of: {there}). If the site's node has "
+            "written "
+            "them to a file, give flower_pca.results.site.read(path)."
         )
     return result.local[keys[0]]

@@ -387,8 +387,8 @@ class TrackingResult:
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
-                f"The rows have {rows.shape[1]} columns, but the run had {self.n_features_in_}. Give the features "
-                "that the run had, in its order."
+                f"The rows have {rows.shape[1]} columns, but the run had {self.n_features_in_}. Give all "
+                "columns of the run, in the same order."
             )
         return rows
 
@@ -449,8 +449,8 @@ def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
         # NaN means unknown, and compares as false.
         if by_itself and values[j] > _OUTWEIGHS * following:
             said.append(
-                f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: a sensor "
-                "that is stuck, or has another unit? robust_tracking takes wrong entries out"
+                f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: check "
+                "for a stuck sensor or a different unit; robust_tracking removes wrong entries"
             )
     return said
 
@@ -480,7 +480,7 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
     if found <= max(_STANDS_OUT * noise, 1e-10 * mean):
         return []
     few = f"{labels.count(r, 'component')} may be too few"
-    return [f"{few}: one direction of what is left has {_times(found, noise)} what noise would"]
+    return [f"{few}: one direction of the residuals has {_times(found, noise)} the variance of noise"]
 
 
 def _of_season(left: Mapping[str, Array]) -> list[str]:

@@ -79,7 +79,7 @@ def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
     q, known = int(arrays["covariates"]), data.frame.covariates
     if q != (0 if known is None else known.adjusted):
         raise ProtocolError(
-            f"The server asks for {labels.count(q, 'covariate')}, but its settings name another number of them. "
+            f"The server asks for {labels.count(q, 'covariate')}, but its settings name a different number. "
             f"{OTHER_SERVER}"
         )
     if not q or known is None:

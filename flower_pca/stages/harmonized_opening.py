@@ -120,7 +120,7 @@ class _Harmonized(Stage[Any]):
         known, q = data.frame.covariates, int(arrays["covariates"])
         if q != (0 if known is None else known.adjusted) or ("sigma" in arrays and known is None):
             raise ProtocolError(
-                f"The server asks for {labels.count(q, 'covariate')}, but its settings name another number of them. "
+                f"The server asks for {labels.count(q, 'covariate')}, but its settings name a different number. "
                 f"{OTHER_SERVER}"
             )
         _require_whole_rows(data)

@@ -232,18 +232,20 @@ def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Seq
         case OutlyingKind.CONSTANT:
             return f"All rows of {who} are the same. Check its file."
         case OutlyingKind.MEAN:
-            far = f"lies {times:.0f} standard deviations from its mean at most sites"
+            far = f"lies {times:.0f} standard deviations away from the mean of most other sites"
             return f"The mean of {column} at {who} {far}. {_LOOK}"
         case OutlyingKind.SPREAD:
             return (
-                f"The standard deviation of {column} at {who} is {times:.0f} times as large as at most sites. {_LOOK}"
+                f"The standard deviation of {column} at {who} is {times:.0f} times as large as at most other sites. "
+                f"{_LOOK}"
             )
         case OutlyingKind.ORDER:
             return (
-                f"Several columns at {who} have standard deviations unlike those at most sites, {column} first: "
+                f"Several columns at {who} have other standard deviations than at most other sites, above all "
+                f"{column}: "
                 "columns may be in a different order."
             )
     return (
-        f"The correlations of {column} with the other columns at {who} differ from those at most sites: its sign may "
+        f"The correlations of {column} with the other columns at {who} differ from most other sites: its sign may "
         "be reversed, or columns may be swapped."
     )

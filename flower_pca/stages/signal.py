@@ -248,7 +248,8 @@ class Signal(Stage[SignalState]):
         said = _sentence(state.values / ddof, state.thresholds / ddof, k)
         if not k:
             raise DataError(
-                f"No component stands out from noise: {said}. Ask for a number of components to see them anyway."
+                f"No component stands out from noise: {said}. For example, use "
+                f"{option('n_components', 2)} to see two components anyway."
             )
         wide = model.columns.shape[1]  # one component and the columns beyond it
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
@@ -460,11 +461,11 @@ def _sentence(variances: Array, thresholds: Array, k: int) -> str:
     following = f"{np.append(variances, 0.0)[k]:.3g}"
     noise = f"{np.append(thresholds, np.inf)[k]:.3g}"
     if not k:
-        return f"a first variance of {following}, where tables with flipped signs reach {noise}"
-    counted = f"{labels.count(k, 'component')} above what noise alone would give"
+        return f"the first variance is {following}, and noise reaches {noise}"
+    counted = f"{labels.count(k, 'component')} above noise"
     variance, threshold = variances[k - 1], thresholds[k - 1]
-    last = f"the last has a variance of {variance:.3g} against {threshold:.3g}"
-    return f"{counted}: {last}, the next {following} against {noise}"
+    last = f"component {k} has variance {variance:.3g} (noise: {threshold:.3g})"
+    return f"{counted}: {last}, component {k + 1} has variance {following} (noise: {noise})"
 
 
 # The same by products, if there are too many columns for tables

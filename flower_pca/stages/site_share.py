@@ -136,6 +136,6 @@ def hints_of_sites(share: Array | None, sites: int | None, rows: int) -> list[st
     chance = (sites - 1) / (rows - 1)
     return [
         f"{components} {which} {verb} between sites: {shares} of the variance along {them} lies between the {sites} "
-        f"sites, and chance explains {chance:.1%}. Compare rows of the same site only, or run with "
+        f"sites, but only {chance:.1%} would by chance. Compare rows of the same site only, or run with "
         f"{option('adjust', [SITE])} or {option('harmonize', 'combat')}."
     ]

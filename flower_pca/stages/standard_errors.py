@@ -306,7 +306,7 @@ def _turn(X: Array, W: Array, factors: Array) -> Array:
 
 def _meaning(state: ErrorsState, model: Model) -> str:
     """Say what the errors describe, and what they leave out."""
-    said = ["errors are of a run over other rows of the same sites; those by site, of one over other sites"]
+    said = ["errors by row are for a run with new rows of the same sites, errors by site for a run with other sites"]
     others = model.d - len(state.values)
     if others > 1 and state.following > _ALL * float(state.values[0]):
         said.append(f"the {others} eigenvalues after the first {len(state.values)} are assumed to be equal")
@@ -356,7 +356,7 @@ def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:
     times = float(np.sqrt(np.mean(by_site**2) / rows))
     if sites < _FEWEST or times < _UNLIKE:
         return []
-    words = f"sites are unlike: errors by site are {times:.2g} times those by row"
+    words = f"sites differ: errors by site are {times:.2g} times those by row"
     return [
         f"{words}. Use the errors by site for a site that took no part. They are rough, because they come from "
         f"{labels.count(sites, 'site')}"

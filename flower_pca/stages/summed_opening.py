@@ -128,7 +128,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         n = int(np.round(v[0]))
         if n < 2:
             raise DataError(
-                f"With its noise the number of rows is {n}, but at least 2 are needed. Take more rows, or a larger "
+                f"With noise, the number of rows is {n}, but at least 2 are needed. Take more rows, or a larger "
                 "epsilon."
             )
         mean = np.zeros(d)

@@ -339,10 +339,10 @@ class FlowerStrategy(Strategy, Generic[R]):
         replies, why = nodes.deliver(asked), ""
         # Some nodes may have answered already, and the hook may leave out the others.
         if evaluates and not any(map(is_ours, asked)) and not nodes.run.roll.awaited:
-            self._message, why = None, "configure_evaluate has not asked for it"
+            self._message, why = None, "configure_evaluate did not request it"
         growing.told = figures, self.aggregate_evaluate(number, replies)
         if self._message is not None:
-            self._message, why = None, "aggregate_evaluate has not handed the replies on to super().aggregate_evaluate"
+            self._message, why = None, "aggregate_evaluate did not pass the replies to super().aggregate_evaluate"
         if why:
             nodes.remarks.append(f"The reconstruction error was not measured: {type(self).__name__}.{why}.")
             nodes.run.skip()
@@ -390,7 +390,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         if asked and not any(map(is_ours, asked)):
             name = type(self).__name__
             raise ConfigError(
-                f"{name}.configure_train has returned messages of its own only, which ask for no step of the run. Call "
+                f"{name}.configure_train has returned only its own messages, which request no step of the run. Call "
                 f"super().configure_train(server_round, arrays, config, grid) in it, and return its messages too."
             )
 
@@ -398,8 +398,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         """Require that the answers to a message of training have reached the run. Otherwise it would ask for ever."""
         if due and self._message is not None:
             raise ConfigError(
-                f"{type(self).__name__}.aggregate_train has not handed the replies on, so the run cannot go on. Call "
-                "super().aggregate_train(server_round, replies) in it, and return what that returns."
+                f"{type(self).__name__}.aggregate_train did not pass on the replies, so the run cannot continue. Call "
+                "super().aggregate_train(server_round, replies) in it, and return its result."
             )
 
     def _configure(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:

@@ -22,7 +22,7 @@ _FIXED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     ),
     "weighted_by_key": (
         ("num-examples", None),
-        'PCA weighs all rows alike, so weighted_by_key can only be "num-examples". Leave it out.',
+        'PCA gives all rows the same weight, so weighted_by_key can only be "num-examples". Leave it out.',
     ),
     "arrayrecord_key": (
         ("arrays", None),

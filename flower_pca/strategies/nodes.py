@@ -109,8 +109,8 @@ _NO_FUNCTION: Final = "function registered with name"  # words in Flower's error
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run; its own log says whether its processes start"
 # Descriptions of what a subclass's hooks have done with a node, by Flower's word for the stage
-_UNASKED: Final = {kind: f"the strategy's own configure_{kind} has not asked it" for kind in ("train", wire.EVALUATE)}
-_UNCOUNTED: Final = {kind: f"the strategy's own aggregate_{kind} has not counted its reply" for kind in _UNASKED}
+_UNASKED: Final = {kind: f"the strategy's own configure_{kind} did not ask it" for kind in ("train", wire.EVALUATE)}
+_UNCOUNTED: Final = {kind: f"the strategy's own aggregate_{kind} did not count its reply" for kind in _UNASKED}
 _UNKNOWN: Final = 2**63  # a node's key before its first answer, which comes after all partition-ids
 
 
@@ -517,7 +517,7 @@ class Nodes:
             return f"its ClientApp has PCA without an action. Leave action={action!r} out of the strategy"
         there, first = labels.series([repr(each) for each in self._actions]), repr(self._actions[0])
         if len(self._actions) > 1:
-            found = f"has PCA under the actions {there}" + (f", and {action!r} is none of them" if action else "")
+            found = f"has PCA under the actions {there}" + (f", not {action!r}" if action else "")
         else:
             found = f"has PCA under the action {there}" + (f", not {action!r}" if action else "")
         return f"its ClientApp {found}. Give the strategy action={first}"

@@ -53,7 +53,7 @@ def test_a_site_that_leaves_is_told_by_the_sums_of_the_others_as_the_command_say
     assert leave(configs[3], "--go", "--consent", consent) == 0
     said = capsys.readouterr().out
     assert "exactly the number of rows, the means and the covariance matrix of your rows" in said
-    assert said.endswith("Nothing is done yet. Run it again with --yes.\n")
+    assert said.endswith("Nothing has been changed yet. Run the command again with --yes.\n")
     assert not consent.exists()
     assert leave(configs[3], "--go", "--consent", consent, "--yes") == 0
     assert leave(configs[0], "--consent", consent) == 0

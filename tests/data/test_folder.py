@@ -100,7 +100,7 @@ def test_the_odd_file_is_named_wherever_it_stands(odd, tmp_path, capsys):
     assert code == 2
     assert out.count("error: ") == 1
     assert re.search(words, out)
-    assert out.splitlines()[-1].endswith(f"about 12 rows at 3 sites; not among them: {names[odd][0]}")
+    assert out.splitlines()[-1].endswith(f"about 12 rows at 3 sites; left out: {names[odd][0]}")
     found = json.loads(flower_pca(capsys, "check", tmp_path, "--json")[1])
     assert (found["sites"], found["left_out"]) == (3, [names[odd][0]])
     assert re.search(words, *found["errors"])

@@ -110,7 +110,7 @@ def test_another_separator_than_commas_is_found(case, tmp_path):
     options = f"sep={sep!r}" + (", decimal=','" if "," in text else "")
     by_file = f"sep={ {'x': sep}!r}" + (", decimal={'x': ','}" if "," in text else "")
     assert str(caught.value) == (
-        f"{path} is to be read with ',' between two cells, but its first line has {sep!r} between them. Write "
+        f"{path} is read with the separator ',', but its first line uses {sep!r}. Write "
         f"csv(path={str(path)!r}, {options}); of a folder, folder(..., {by_file}), or leave sep out."
     )
     spec = str(caught.value).split("Write ")[1].split("; of a")[0]

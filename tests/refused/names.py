@@ -114,7 +114,7 @@ BY_NAME = [
             (
                 [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])],
                 {"columns": NAMES},
-                "^The columns of client 2 have no 'beat' among them (age",
+                "^The columns of client 2 have no 'beat', only age",
             ),
             (
                 [*ALIKE_NAMED[:2], GOOD[50:, :4]],

@@ -168,7 +168,7 @@ PICTURE_OF_STEPS = [
 RESULT = [
     Refused(
         {"act": "transform", "given": TWO[0][:, :5]},
-        "^The rows have 5 columns, but the run had 12. Give the features that the run had, in its order.$",
+        "^The rows have 5 columns, but the run had 12. Give all columns of the run, in the same order.$",
     ),
     Refused(
         {"act": "angle_to", "given": TWO[0][:12, :3]},
@@ -177,11 +177,11 @@ RESULT = [
     Refused({"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given has ", DataError),
     Refused(
         {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": 1},
-        "The own components of client 1 are not here, but those of nobody.",
+        "The result has the local components of nobody, but not of client 1.",
     ),
     Refused(
         {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": np.eye(12)[:, :2]},
-        "Own components must be rows of 12 features",
+        "Local components must be rows of 12 features",
     ),
     Refused(
         {"act": "fit_local", "given": TWO[0], "algorithm": "exact_per_pca", "n_components": 12},
@@ -232,7 +232,7 @@ OF_ROBUST = [
     )
 ]
 PROJECTING = [
-    Refused({"rows": TWO[0][:, :7]}, "The rows have 7 columns, but the run had 12. Give the features"),
+    Refused({"rows": TWO[0][:, :7]}, "The rows have 7 columns, but the run had 12. Give all columns"),
     Refused({"rows": NAMED[0].drop(columns="c"), "data": NAMED}, "lack 'c', which the result needs"),
     Refused({"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True}, "12 with other names"),
     Refused(

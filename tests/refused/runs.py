@@ -330,7 +330,7 @@ SIMULATE = [
     Refused({"data": [(GOOD * 1e-22).astype(np.float32)]}, "too small: squares of .*, where 1e-18 is", DataError),
     Refused(
         {"algorithm": "covariance", "data": [np.ones((1, 3))], "n_components": 1, "dp": HARDLY},
-        "With its noise the number of rows is",
+        "With noise, the number of rows is",
         ValueError,
     ),
     *[

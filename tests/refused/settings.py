@@ -255,7 +255,7 @@ RESTORED = [
     )
 ]
 LIVE_PAGE = [
-    Refused({"name": "rows.npy"}, "its name must end in .html, unlike .*rows.npy."),
+    Refused({"name": "rows.npy"}, "its name must end in .html, but .*rows.npy does not."),
     Refused({"name": "no/live.html"}, "The folder of the live page, .*no, does not exist."),
     Refused({"name": "live.html", "every": 0.0}, "every must be a finite number of at least 0.1"),
 ]

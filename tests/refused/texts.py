@@ -127,7 +127,7 @@ TEXT_FILE = [
     *[
         Refused(
             {"content": "a,b,c\n1.5,2,3\n", "options": options},
-            "/.*/x.csv is to be read with ';' between two cells, but its first line has ',' between them. Write "
+            "/.*/x.csv is read with the separator ';', but its first line uses ','. Write "
             "csv(path='/.*/x.csv', sep=','); of a folder, folder(..., sep={'x': ','}), or leave sep and decimal out.",
             DataError,
         )
@@ -214,7 +214,7 @@ TEXT_FILE = [
     *[
         Refused(
             {"content": "a,b\n1,2\n", "options": options},
-            "^thousands is '.*', and it must be '.', ',', .* and another mark than decimal. Write thousands='.'.$",
+            "^thousands is '.*', and it must be '.', ',', .* different from decimal. Write thousands='.'.$",
         )
         for options in ("thousands='_'", "thousands=',', decimal=','")
     ],

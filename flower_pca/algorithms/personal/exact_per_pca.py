@@ -84,9 +84,10 @@ class Gains:
         if max(gained, self.promise) > tol * abs(best) or largest >= 0.0 or not agreed:
             return ""
         return (
-            f"the objective has improved by {gained / abs(best):.2g} of its value in {_ROUNDS} rounds, no more than "
-            f"gain_tol={tol:.2g}, and bends down along all steps in them; the next step would turn the shared "
-            f"components by a sine of {self.sine:.2g}"
+            f"the objective improved by {gained / abs(best):.2g} in {_ROUNDS} rounds (gain_tol={tol:.2g}), and its "
+            "curvature "
+            "along these steps is negative; the next step would turn the shared components by a sine of "
+            f"{self.sine:.2g}"
         )
 
 

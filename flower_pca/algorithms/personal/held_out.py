@@ -267,7 +267,7 @@ def answer(chosen: Arrays) -> Array:
 
 def words(counts: Array) -> str:
     """Describe the numbers that clients have chosen, from the sum of all answers."""
-    said = "Own components: chosen by each client from held-out parts of its rows"
+    said = "Local components: chosen by each client from held-out parts of its rows"
     *clients, few = (int(n) for n in np.rint(counts))
     found = [f"{r} at {labels.count(n, 'client')}" for r, n in enumerate(clients) if n >= 1]
     if few:
@@ -276,7 +276,7 @@ def words(counts: Array) -> str:
         found.append(f"{FEW} at {lacking}, too few to hold any out")
     if found:
         return f"{said}: {', '.join(found)}"
-    return f"{said}; only nodes that set share_local, or a run with masks, say how many"
+    return f"{said}; the numbers are reported only with share_local at the nodes, or with masks"
 
 
 def largest(counts: Array) -> int:

@@ -177,7 +177,8 @@ class AttemptLog:
             return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
         if self.agree and verdict.misses_component:
             return Status(
-                Outcome.CONVERGED, f"{words}; structure of {verdict.structure:.1%} is left, as two attempts agree"
+                Outcome.CONVERGED,
+                f"{words}; the residuals still have structure ({verdict.structure:.1%}), and two attempts agree",
             )
         if self.agree:
             return Status(Outcome.CONVERGED, f"{words}; two attempts agree on it")
@@ -187,8 +188,8 @@ class AttemptLog:
         """Say why no attempt is an answer."""
         if not verdict.predicted and verdict.fits_few:
             few = f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the entries near it: "
-            few += "too many outliers, or columns in units so unlike that "
-            return f"{few}{option('scale', 'std')} has to divide them"
+            few += "too many outliers, or columns in different units: use "
+            return f"{few}{option('scale', 'std')}"
         if not verdict.predicted:
             return (
                 f"no low-rank part of rank up to {self.k} predicts hidden entries (they are off by "
@@ -197,7 +198,7 @@ class AttemptLog:
             )
         if verdict.misses_component:
             return (
-                f"structure of {verdict.structure:.1%} is left of what should be noise, in "
+                f"the residuals still have structure ({verdict.structure:.1%}) in "
                 f"{labels.count(self.count, 'attempt')}: ask for more components"
             )
         if verdict.may_overfit:
@@ -208,9 +209,7 @@ class AttemptLog:
             )
         named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
         but = " and ".join(one for one in named if not one.startswith("0 "))
-        return (
-            f"a low-rank part of rank {verdict.rank} was found but for {but}, whose clean entries do not determine them"
-        )
+        return f"a low-rank part of rank {verdict.rank} was found, except for {but} with too few clean entries"
 
     def _is_next_wide(self, problem: Problem) -> bool:
         if self.widened or self.number != _BEFORE_WIDE or self.best is None:

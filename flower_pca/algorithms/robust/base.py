@@ -188,13 +188,13 @@ def exceptions(model: Model) -> list[str]:
     said = []
     rows, bad = model.left.get("weak", np.zeros(2))
     if rows:
-        said.append(f"too few entries are clean of {labels.count(round(float(rows)), 'row')}")
+        said.append(f"{labels.count(round(float(rows)), 'row')} with too few clean entries")
         if bad:
-            said[-1] += f" ({bad:.0f} bad as a whole)"
+            said[-1] += f" ({bad:.0f} completely outlying)"
     if "clients" in model.left:
         entries = model.left["clients"][:, 2]
         keys = model.left["keys"][entries > _MOST]
-        said += [f"most entries are far at client {key}" for key in keys]
+        said += [f"most entries of client {key} are outlying" for key in keys]
     return said
 
 

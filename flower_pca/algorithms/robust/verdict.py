@@ -102,11 +102,11 @@ class Verdict:
             first = self.columns[:_SHOWN]
             more = len(self.columns) > _SHOWN
             shown = ", ".join(str(j) for j in first) + ", ..." * more
-            said.append(f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})")
+            said.append(f"{labels.count(len(self.columns), 'column')} with too few clean entries ({shown})")
         if self.structured:
             said.append(
-                f"structure of {self.structure:.1%} is left of it, as residuals that are "
-                "correlated leave it, or as more components would"
+                f"the residuals still have structure ({self.structure:.1%}): they are correlated, or there are more "
+                "components"
             )
         return tuple(said)
 

@@ -179,7 +179,7 @@ def test_a_line_of_totals_below_many_rows_is_named_by_sums(what):
 def test_a_site_of_one_or_two_rows_is_looked_at_beside_large_ones(n):
     X = large_site(0)
     sites = [np.r_[X, X.sum(axis=0)[None]], ward_of(1, n)]
-    few = f"Site1 has {n} row{'s' * (n > 1)}: what they send nearly reveals their rows."
+    few = f"Site1 has {n} row{'s' * (n > 1)}: their answers nearly reveal their rows."
     assert said_of_large(sites[::-1]).startswith(few.replace("1 has", "0 has"))
     said = said_of_large(sites)
     assert said.startswith(few)

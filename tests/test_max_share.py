@@ -129,7 +129,7 @@ def test_one_client_turns_the_components_by_no_more_than_the_status_says(foe, sh
 def test_the_status_says_where_a_share_bounds_no_turn():
     shards = [np.random.default_rng(i).standard_normal((60, D)) for i in range(4)]
     result = simulate("krylov", shards, n_components=K, max_share=0.3)
-    assert "max_share=0.3 does not bound the turn: " in result.status.words
+    assert "max_share=0.3 does not bound the influence of one client: " in result.status.words
 
 
 def test_the_reconstruction_error_is_that_of_the_rows_as_they_count():

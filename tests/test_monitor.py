@@ -133,7 +133,7 @@ def test_components_beyond_those_in_use_make_the_limit_of_spe_that_of_box():
     trained = Monitor(result, n_components=3).limits(0.99, source="theory", trained=True)
     assert trained.spe == pytest.approx(g * stats.chi2(h).ppf(0.99), rel=1e-9)
     assert trained.spe < limits.spe < 1.01 * trained.spe
-    assert limits.words == "theory for new rows of a normal law"
+    assert limits.words == "theory for new rows with a normal distribution"
     least = Monitor(simulate("krylov", SHARDS, n_components=3)).limits(0.99, source="theory").spe
     assert least < limits.spe
     rows = np.random.default_rng(5).standard_normal((20_000, 8)) * DEVIATIONS + 3.0
@@ -207,7 +207,7 @@ def test_the_counts_of_a_result_are_saved(tmp_path):
     assert words in str(Monitor(loaded).limits())
     plain = PCAResult.load(of_frame("centered").save(tmp_path / "plain.npz"))
     assert plain.histograms_ is None
-    assert Monitor(plain).limits().words.startswith("theory for new rows of a normal law")
+    assert Monitor(plain).limits().words.startswith("theory for new rows with a normal distribution")
 
 
 def test_limits_say_which_sites_had_no_part_in_the_run():

@@ -67,12 +67,12 @@ SPEC = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
 
 NONE = "because without a tolerance fewer bits cannot be justified"
 TAKEN = [
-    ("krylov", {}, 64, "wire took float64, the fewest bits that allow tol=1e-08"),
-    ("krylov", {"tol": 1e-6}, 32, "wire took float32, the fewest bits that allow tol=1e-06"),
-    ("ssi", {"tol": 1e-3}, 16, "wire took float16, the fewest bits that allow tol=0.001"),
-    ("covariance", {}, 64, f"wire took float64, {NONE}"),
-    ("faps(tol=0.001)", {}, 64, f"wire took float64, {NONE}"),
-    ("ssi(max_rounds=3)", {"dp": SPEC}, 64, f"wire took float64, {NONE}"),
+    ("krylov", {}, 64, "wire uses float64, the fewest bits that allow tol=1e-08"),
+    ("krylov", {"tol": 1e-6}, 32, "wire uses float32, the fewest bits that allow tol=1e-06"),
+    ("ssi", {"tol": 1e-3}, 16, "wire uses float16, the fewest bits that allow tol=0.001"),
+    ("covariance", {}, 64, f"wire uses float64, {NONE}"),
+    ("faps(tol=0.001)", {}, 64, f"wire uses float64, {NONE}"),
+    ("ssi(max_rounds=3)", {"dp": SPEC}, 64, f"wire uses float64, {NONE}"),
 ]
 
 

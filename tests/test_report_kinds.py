@@ -324,7 +324,7 @@ def test_a_result_that_cannot_be_told_from_noise_is_red(tmp_path):
 def test_a_doubt_is_never_in_the_green_box(tmp_path):
     rng = np.random.default_rng(0)
     given = simulate("krylov", [rng.standard_normal((60, 1)) @ rng.standard_normal((1, 6))], n_components=3)
-    assert "; beside the first, components 2 to 3 have no" in given.status.words.replace("2 and 3", "2 to 3")
+    assert "; components 2 to 3 have no" in given.status.words.replace("2 and 3", "2 to 3")
     text = page_of_words(given, tmp_path)
     (green,) = re.findall('<p class="ended ok">(.*?)</p>', text)
     assert "no variance" not in green

@@ -122,7 +122,7 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
     zero = d * _RELATIVE_ZERO * float(variances[0])
     rank = int(np.sum(variances > zero))
     if noise <= zero and rank < d:
-        remedy = "Ask for fewer components than the rank of the rows, which leaves noise for the rest."
+        remedy = "Use fewer components than the rank of the rows."
         if not result.projects:
             remedy = (
                 "Use the result of a PCA such as krylov, because the low-rank part of a robust PCA has no noise left."

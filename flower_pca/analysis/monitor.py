@@ -129,12 +129,12 @@ class Monitor:
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
         if not result.complete:
             raise ConfigError(
-                f"Rows cannot be scored by a {type(result).__name__}, because its components alone do not say what "
-                "rows should look like. Run krylov."
+                f"Rows cannot be scored by a {type(result).__name__}, because its components alone do not "
+                "describe a row. Run krylov."
             )
         if result.privacy is not None:
             raise ConfigError(
-                "Rows cannot be scored by the result of a run with dp, because the variances that limits are made of "
+                "Rows cannot be scored by the result of a run with dp, because the variances behind the limits "
                 "have noise. Use a result of a run without dp."
             )
         if n_components is not None:
@@ -388,7 +388,7 @@ class Monitor:
         if factors is not None and self._rest > self._floor:
             left = self._total - float(np.sum(factors**2 * self._variances))
             spe *= (1.0 + 1.0 / about) * left / self._rest
-        words = f"theory for {whose} rows of a normal law{assumed}"
+        words = f"theory for {whose} rows with a normal distribution{assumed}"
         if not trained and n < _PER_COLUMN_BY_THEORY * self._result.n_features_in_:
             words += "; a guess, because there are few rows for this many columns"
             if not self._result.harmonized_by_:

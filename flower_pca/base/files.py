@@ -426,7 +426,7 @@ def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         raise ValueError(f"numpy's format {version}")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype.hasobject or min(shape, default=0) < 0:
-        raise ValueError("a pickle, or an array of less than nothing")
+        raise ValueError("a pickle, or an array of negative size")
     return shape, by_columns, dtype
 
 

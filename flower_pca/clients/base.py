@@ -167,7 +167,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
             f"This node has text in column {enumeration(texts)}, but a PCA needs numbers. Name other columns."
         )
     if absent := missing_columns(checks.NODE, _not_of_words(data, names), data.names):
-        raise absent.error(RefusalError, "Ask the node's operator, or name others.")
+        raise absent.error(RefusalError, "Ask the node's operator, or name other columns.")
     return data.arrange(names)
 
 

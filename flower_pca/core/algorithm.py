@@ -345,7 +345,7 @@ class Iterative(Algorithm[I]):
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)
         if model.sure:
-            left = f"a sine of about {model.sine_estimate:.1g} is left"
+            left = f"the estimated error is a sine of {model.sine_estimate:.1g}"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")
         scaled = option("scale", "std")
         remedy = f"use {scaled}, or ask for fewer components"
@@ -353,7 +353,9 @@ class Iterative(Algorithm[I]):
         finer = 10.0 ** np.floor(np.log10(0.01 * smallest))
         if finer > _ROUNDING * model.eps:
             remedy = f"use {option('tol', float(f'{finer:.0e}'))}, or {scaled}"
-        words = f"residuals are at most tol, but the eigenvalues of {which} lie {below}, where they say nothing: "
+        words = (
+            f"residuals are at most tol, but the eigenvalues of {which} lie {below}, so their residuals prove nothing: "
+        )
         return Status(Outcome.STALLED, words + remedy)
 
     def metrics(self, state: I) -> dict[str, float]:

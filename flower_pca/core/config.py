@@ -221,8 +221,8 @@ class PCAConfig:
             )
         if SITE in plain["adjust"] and self.missing == "mean":
             raise ConfigError(
-                f"adjust subtracts the means of each site, and no site sends its means, so nobody knows the means "
-                f"of all rows. Use {option('missing', 'local_mean')}.",
+                f"adjust subtracts the means of each site, and no site sends its means, so the means "
+                f"of all rows are unknown. Use {option('missing', 'local_mean')}.",
                 setting="missing",
             )
         if self.variants is not None and self.variants.call and self.missing == "local_mean":
@@ -395,7 +395,7 @@ def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
         raise ConfigError(f"{setting}={shown(given)} does not name columns. Write {option(setting, ['age', 'site'])}.")
     found = tuple(map(clean, names))
     if len({*found}) < len(found):
-        raise ConfigError(f"{setting}={shown(given)} names a column twice. Name each of them once.")
+        raise ConfigError(f"{setting}={shown(given)} names a column twice. Name each column once.")
     return found
 
 

@@ -392,7 +392,7 @@ class Model:
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
             verb = "has" if self.span + 1 == self.k else "have"
-            return f"; beside the first, {none} {verb} no variance but rounding: any directions would do"
+            return f"; {none} {verb} no variance except rounding errors, so the directions are arbitrary"
         if self.sine_estimate is not None:
             return ""
         if self.next_value is None:

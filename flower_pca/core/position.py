@@ -49,7 +49,7 @@ _EARLY: Final = 3  # up to this many restarts, a run may return to the opening b
 # The parts of a checkpoint that change without the model and the state.
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _DISTURBED: Final = (
-    ", but the result may differ from that of an undisturbed run, because clients had lost their state. Run it again"
+    ", but the result may differ from an undisturbed run, because clients had lost their state. Run it again"
 )
 _ANEW: Final = ", of which some are lost, because a masked run starts again when clients change. Give it more rounds"
 _FORMER: Final = (

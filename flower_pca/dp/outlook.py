@@ -71,6 +71,6 @@ class Outlook:
         alone = f"noise alone can give a component a variance of {self.floor:.2g}"
         if not self.ranged:
             return f"With this budget and {labels.count(self.rows, 'row')} {alone}."
-        seen = f"so a component shows where it moves {self.moving:.2g} of the {self.columns} columns, or more, as one"
-        usual = f"one column that spreads by a sixth of its range has {USUAL:.2g}"
+        seen = f"so a component stands out only if it has at least {self.moving:.2g} of the {self.columns} columns"
+        usual = f"a column with a standard deviation of a sixth of its range has {USUAL:.2g}"
         return f"With this budget and {labels.count(self.rows, 'row')} {alone}, in halves of ranges; {usual}: {seen}."

@@ -159,7 +159,7 @@ def _few(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[
     if len(few) > SAID:
         more = len(few) - SAID + 1
         few = [*few[: SAID - 1], f"{more} more have as few"]
-    return [f"{capital(', '.join(few))}: what they send nearly reveals their rows. Combine them with other sites."]
+    return [f"{capital(', '.join(few))}: their answers nearly reveal their rows. Combine them with other sites."]
 
 
 def _empty(data: AllSites) -> Iterator[str]:

@@ -48,7 +48,7 @@ def fills(data: AllSites) -> Iterator[str]:
             away = min(abs(rest[0] - value), abs(rest[-1] - value))
             if away > _FAR * max(rest[-1] - rest[0], 1e-3 * np.abs(rest).max()):
                 yield data.no_measurement(
-                    j, float(value), "a thousand times further from all other values than they spread"
+                    j, float(value), "more than a thousand times the spread of all other values away"
                 )
 
 
@@ -130,8 +130,8 @@ def other_codes(data: AllSites) -> Iterator[str]:
             odd = [site.who for site, pair in zip(data.sites, pairs, strict=True) if pair == kinds[0]]
             here, there = (f"{pair[0]:g} and {pair[1]:g}" for pair in kinds)
             yield (
-                f"{data.title(j)} is coded by {here} at {labels.series(odd)}, but by {there} elsewhere. Code it alike "
-                "at all sites."
+                f"{data.title(j)} is coded by {here} at {labels.series(odd)}, but by {there} elsewhere. Use the "
+                "same codes at all sites."
             )
 
 

@@ -62,11 +62,14 @@ class MaxShare(Layer):
     def _turn(self, counted: Weights, model: Model) -> str:
         """The bound on the turn: the sine is at most what a client is of the trace over the gap (Davis, Kahan 1970)."""
         if model.k >= model.d:
-            return "there is no variance to which the components could turn"
+            return "all directions are components, so no client can turn them"
         if counted.most * model.trace < model.gap:
             sine = counted.most * model.trace / model.gap
             degrees = f"{np.rad2deg(np.arcsin(sine)):.2g} degrees"
             alone = f"any single client turns the components by at most {degrees}"
             return f"{alone}, several together by more (max_share={self.share:g})"
-        part = f"{counted.most:.2g} of the squares, which one client may have"
-        return f"max_share={self.share:g} does not bound the turn: {part}, are more than the gap"
+        part = f"{counted.most:.2g} of the squares"
+        return (
+            f"max_share={self.share:g} does not bound the influence of one client: it may have {part}, which is more "
+            "than the gap"
+        )

@@ -258,7 +258,7 @@ class Budget(Layer):
             done = "the one planned round is done"
         if rounds < self.rounds:
             planned = labels.count(self.rounds, "planned round")
-            done = f"{rounds} of {planned} gave a sum, and the others were spent on answers that gave none"
+            done = f"{rounds} of {planned} gave a sum, and the others were spent without a result"
         return Status(Outcome.BUDGET_SPENT, f"the privacy budget is spent: {done}")
 
     def measure(self, model: Model) -> Model:

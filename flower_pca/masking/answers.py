@@ -247,7 +247,7 @@ def _check(
     """Raise ProtocolError, which names the client, unless this is its only answer to the message sent."""
     if reply.number == sent.number and "mask.lost" in reply.arrays:
         raise UnawaitedError(
-            f"Client {reply.client} has lost its secrets for this masked sum, or holds those of an older set-up. "
+            f"Client {reply.client} has lost its secrets for this masked sum, or has secrets of an older set-up. "
             "Wait: the run begins a new set-up."
         )
     # A client that does not sign sends no signature.

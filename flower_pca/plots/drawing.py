@@ -59,7 +59,7 @@ def figure(result: Result, what: str, *, shards: Shards | Mapping[str, Any] = No
     picture, drawn = PICTURES[what], style.figure()
     if picture.rows and shards is not None and isinstance(result, PCAResult) and not knows_sites(result, len(shards)):
         raise ConfigError(
-            "Rows can be scored only with their site's own results, but this result does not have them for all "
+            "Rows can be scored only with their site's local results, but this result does not have them for all "
             "sites. Draw the picture from the result of simulate, before it is saved."
         )
     if (need := picture.need) is not None and not need.met(result, shards):

@@ -47,38 +47,38 @@ PARTS: Final = Requirement(
 TAKEN: Final = replace(PARTS, met=lambda result, shards: PARTS.met(result, shards) or result.clients_ is not None)
 SPACES: Final = Requirement(
     lambda result, shards: len(groups.spaces(result)[0]) > 1,
-    "needs a result that knows the own components of at least two clients",
+    "needs the local components of at least two clients",
     "Draw it from the result of a simulation, before it is saved.",
 )
 SHARES: Final = Requirement(
     lambda result, shards: bool(groups.clients_at_hand(result, shards)),
-    "needs the rows of the clients, and a result that knows their own components",
+    "needs the rows and the local components of the clients",
     "Draw it from the result of a simulation, and add shards=[...].",
 )
 COURSE: Final = Requirement(
     lambda result, shards: course.iterates(result.history) or result.residuals_ is not None,
-    "needs a run that iterates, or whose components are those of all rows",
+    "needs a run that iterates, or an algorithm that computes the PCA of all rows",
     "Draw bytes.",
 )
 COLUMNS: Final = Requirement(
-    lambda result, shards: result.n_features_in_ > 0, "needs a result with loadings", "Ask each party for its own."
+    lambda result, shards: result.n_features_in_ > 0,
+    "needs a result with loadings",
+    "Each party can draw its own loadings.",
 )
 APART: Final = replace(
     WHOLE,
     met=lambda result, shards: WHOLE.met(result, shards) and not result.is_by_site,
-    wants="needs the rows of the clients, and a run that scores rows of all sites alike",
+    wants="needs the rows of the clients, and a run without site effects removed",
 )
 BY_COLUMN: Final = Requirement(
     lambda result, shards: (
         ROWS.met(result, shards) and result.n_components_ > 1 and bool(scores.columns_beside(result, shards or ()))
     ),
-    "needs the rows of the clients, with a column that the run explains by, adjusts by or keeps",
+    "needs the rows of the clients, with a column of explain, adjust or keep",
     "Run with explain, and add shards=[...] with this column.",
 )
 EXPLAINED: Final = Requirement(
-    lambda result, shards: bool(result.shares_by_name),
-    "needs a run that knows how much of components lies between sites",
-    "Run with explain.",
+    lambda result, shards: bool(result.shares_by_name), "needs a run with explain", "Run with explain."
 )
 MANY: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0 and not variances.enough(result),
@@ -86,7 +86,7 @@ MANY: Final = Requirement(
     'Draw "loadings".',
 )
 STATISTICS: Final = Requirement(
-    lambda result, shards: bool(result.statistics_), "needs a run that looked for changes", "Set detect=True."
+    lambda result, shards: bool(result.statistics_), "needs a run with detect=True", "Set detect=True."
 )
 OUTLIERS: Final = Requirement(
     lambda result, shards: bool(result.outliers_.any()), "needs a run with outliers", "Draw subspace_change."

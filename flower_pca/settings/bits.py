@@ -17,5 +17,5 @@ def fewest(tol: float) -> int:
 def why_bits(bits: int, tol: float | None) -> str:
     """Describe the choice of "auto"."""
     if tol is None:
-        return f"wire took float{bits}, because without a tolerance fewer bits cannot be justified"
-    return f"wire took float{bits}, the fewest bits that allow tol={tol:g}"
+        return f"wire uses float{bits}, because without a tolerance fewer bits cannot be justified"
+    return f"wire uses float{bits}, the fewest bits that allow tol={tol:g}"

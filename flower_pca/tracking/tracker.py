@@ -128,7 +128,8 @@ class Tracker(Stage[TrackState]):
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
         if self.monitor and not self._detector.learns:
             raise ConfigError(
-                f"{option('monitor')} of {self.name} works only with detect=True and without a threshold, unlike "
+                f"{option('monitor')} of {self.name} works only with detect=True and without threshold, but the "
+                "tracker is "
                 f"{shown(self.spec)}. Write detect=True, and leave threshold out.",
                 setting="monitor",
                 value=self.monitor,

@@ -36,7 +36,7 @@ _WORD: Final = 100
 _PACKING: Final = "numpy.ndarray"  # Flower's name of numpy's own format
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 SENDER: Final = (
-    "Ask the operator of the machine that sent it which program runs there, because flower_pca sends nothing like it."
+    "Ask the operator of the machine that sent it which program runs there, because flower_pca does not send this."
 )
 
 

@@ -204,7 +204,8 @@ TRACKER = [
     ],
     *[
         Refused(
-            {"monitor": True, **given}, "monitor of st_miss works only with detect=True and without a threshold, unlike"
+            {"monitor": True, **given},
+            "monitor of st_miss works only with detect=True and without threshold, but the tracker is",
         )
         for given in ({}, {"detect": True, "threshold": 1.0})
     ],

@@ -157,7 +157,7 @@ PICTURE = [
     ),
     Refused(
         {"what": "local_map", "algorithm": "exact_per_pca"},
-        'The picture "local_map" needs a result that knows the own components of at least two clients. Draw it from '
+        'The picture "local_map" needs the local components of at least two clients. Draw it from '
         "the result of a simulation, before it is saved.",
     ),
 ]
@@ -220,7 +220,7 @@ OF_PARTIES = [
     ),
     Refused(
         {"act": "plot", "given": ("loadings", "/none/such/l.svg"), "hide_local": (0, 1)},
-        'The picture "loadings" needs a result with loadings. Ask each party for its own.',
+        'The picture "loadings" needs a result with loadings. Each party can draw its own loadings.',
     ),
 ]
 FILLED = [Refused({"center": False}, "^The run was neither centered nor allowed for missing values")]
@@ -278,12 +278,11 @@ MONITORING = [
     Refused({"only": 4}, "n_components of a Monitor must be a whole number from 1 to 3"),
     Refused(
         {"algorithm": "consensus_rpca", "max_rounds": 2},
-        "Rows cannot be scored by a RobustResult, because its components alone do not say what rows should look "
-        "like. Run krylov.",
+        "Rows cannot be scored by a RobustResult, because its components alone do not describe a row. Run krylov.",
     ),
     Refused(
         {"algorithm": "ssi", "max_rounds": 3, "dp": DP},
-        "Rows cannot be scored by the result of a run with dp, because the variances that limits are made of have "
+        "Rows cannot be scored by the result of a run with dp, because the variances behind the limits have "
         "noise. Use a result of a run without dp.",
     ),
 ]

@@ -122,7 +122,8 @@ def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
     found = [f"{listed[j]} ({labels.count(int(gaps[j]), 'row')})" for j in np.flatnonzero(gaps)]
     if found:
         log.warning(
-            "Cells of this node are no numbers in %s%s. A row with such a cell counts as a row of zeros in every run "
+            "Some cells of this node are not numbers: %s%s. A row with such a cell counts as a row of zeros in every "
+            "run "
             "of that column. Name constants in gap_values, correct the file, or leave the column out.",
             ", ".join(found[:_NAMED]),
             "" if len(found) <= _NAMED else f" and {len(found) - _NAMED} more",

@@ -568,4 +568,4 @@ def _require_spelling(keys: tuple[str, ...], names: tuple[str, ...]) -> None:
     for key in keys:
         near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
         if near and key not in names:
-            raise ConfigError(f"The node-config has {key}, which is no rule. Did you mean {near[0]}?")
+            raise ConfigError(f"The node-config has {key}, which is not a rule. Did you mean {near[0]}?")

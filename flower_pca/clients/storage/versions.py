@@ -230,8 +230,9 @@ class ReleasedRows:
             least = rules.min_change
             if least is not None and given.n < least:
                 raise RefusalError(
-                    f"This node answers for the first time from {least} rows on (its min_change), but has fewer. Ask "
-                    "again when it has more."
+                    f"This node needs at least {least} rows for its first answer (its min_change), but has fewer. "
+                    "Start "
+                    "the run again when it has more."
                 )
             self._number, self._unwritten = entries.versions + 1, True
             return

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from flower_pca.base import spec
 from flower_pca.base.checks import did_you_mean
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import series
 from flower_pca.base.options import Advice, in_python, in_run_config
 from flower_pca.base.settings import SETTINGS, Setting
 
@@ -83,9 +84,8 @@ def read_options(text: str) -> dict[str, Value]:
         if name in keys:
             raise ConfigError(f'{name} is not an option but a separate key: write --run-config "{name}=...".')
         if name not in names:
-            raise ConfigError(
-                f"The run-config has the option {name!r}, which does not exist. {did_you_mean(name, names)}"
-            )
+            remedy = did_you_mean(name, names, otherwise=f"The options are {series(names)}.")
+            raise ConfigError(f"The run-config has the option {name!r}, which does not exist. {remedy}")
         if name in found:
             raise ConfigError(f"The run-config has the option {name} twice. Keep one of them.")
         found[name] = _value(value)

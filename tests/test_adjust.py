@@ -329,7 +329,7 @@ def test_what_does_not_go_with_adjust_is_refused(settings, words):
 
 @pytest.mark.parametrize("algorithm", ["dcf_pca", "consensus_rpca", "median_pca", "triple_pca"])
 def test_an_algorithm_in_which_far_entries_decide_is_refused(algorithm):
-    with pytest.raises(ConfigError, match="with adjust"):
+    with pytest.raises(ConfigError, match="does not support adjust"):
         simulate(algorithm, people_of_sites(), n_components=2, adjust="age")
 
 

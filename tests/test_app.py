@@ -559,7 +559,7 @@ def test_options_of_the_run_config_are_read(given, found):
     ("given", "sentence"),
     [
         ("evaluate", "'evaluate' has no value. Write options="),
-        ("evaluat=true", "option 'evaluat', which does not exist. Choose one"),
+        ("evaluat=true", "option 'evaluat', which does not exist. The options are"),
         ("mask=true", "mask is not an option but a separate key"),
         ("seed=1, seed=2", "the option seed twice"),
         ("dp=dp(epsilon=1.0", "a bracket or a quote is not closed"),

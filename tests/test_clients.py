@@ -278,7 +278,7 @@ def test_numbers_that_the_robust_algorithms_cannot_use_are_refused_by_name(name,
         node = PCAClient(SHARDS[0], context=context(), allow=["dcf_pca"])
         answer = said(node, "dcf_pca", asked, algorithm="dcf_pca")
     assert isinstance(answer, str)
-    assert answer.startswith(f"{name} of a message ")
+    assert answer.startswith(f"The array {name} of the server's message ")
 
 
 @every(
@@ -327,7 +327,7 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
         words = f"A run with noise cannot use the missing values of this node, {rule}. Ask the node's operator."
         assert gaps == words
         wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
-        assert f"This node has {D} columns, but Z of this message is for {D + 1}." in wrong
+        assert f"This node has {D} columns, but the array Z of the server's message is for {D + 1}." in wrong
 
 
 def test_a_node_has_its_refusals_in_its_own_log(caplog):

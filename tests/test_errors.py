@@ -193,7 +193,7 @@ def test_components_closer_than_their_errors_are_named() -> None:
     rng = np.random.default_rng(4)
     shards = np.split(rng.standard_normal((300, 6)) * [3.0, 2.0, 1.98, 1.0, 0.5, 0.5], 3)
     found = simulate("krylov", shards, n_components=2, standard_errors=True)
-    assert "components 2 and 3 differ by less than their errors" in found.status.words
+    assert "components 2 and 3 cannot be distinguished" in found.status.words
     assert "components" not in simulate("krylov", two_thirds(), n_components=1, standard_errors=True).status.words
 
 
@@ -206,7 +206,7 @@ def test_sites_that_are_unlike_have_larger_errors_by_site() -> None:
 
 def test_unknown_errors_are_reported() -> None:
     found = simulate("ssi", two_thirds(), n_components=1, standard_errors=True, scale="max_abs")
-    said = next(words for words in found.decisions if words.startswith("errors are"))
+    said = next(words for words in found.decisions if words.startswith("errors by row are"))
     assert "the 4 eigenvalues after the first 2 are assumed to be equal" in said
     assert "errors ignore that the scale comes from the same rows" in said
 

@@ -131,7 +131,7 @@ def test_a_refusal_of_the_run_is_that_of_the_estimator():
     X, sites, _ = mixed_table()
     with pytest.raises(ConfigError, match="adjust=3 does not name columns"):
         FederatedPCA(adjust=3).fit(X, sites=sites)
-    with pytest.raises(ConfigError, match=r"keep.* names what stays when sites are harmonized"):
+    with pytest.raises(ConfigError, match="keep works only with harmonize"):
         FederatedPCA(keep="age").fit(X.drop(columns="sex"), sites=sites)
     with pytest.raises(ConfigError, match="adjust cannot be combined with harmonize"):
         FederatedPCA(adjust="age", harmonize="combat").fit(X, sites=sites)

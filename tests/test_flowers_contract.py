@@ -790,7 +790,7 @@ def test_a_number_of_nodes_is_refused_under_the_name_that_was_written():
     assert Krylov(min_train_nodes=3, min_evaluate_nodes=0).config.min_nodes == 3
     assert Krylov(fraction_evaluate=0.0, min_evaluate_nodes=0).config == Krylov().config
     for name, value in (("min_train_nodes", 0), ("min_available_nodes", 2.5), ("min_evaluate_nodes", -1)):
-        with pytest.raises(ConfigError, match=rf"^{name} must be a whole number of at least 1\."):
+        with pytest.raises(ConfigError, match=rf"^{name} must be a whole number of at least 1, not {value}\."):
             Krylov(**{name: value})
 
 

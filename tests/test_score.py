@@ -116,7 +116,7 @@ def test_show_names_the_sites(tmp_path, capsys):
 def test_show_says_the_limits_of_a_run_that_was_asked_to_monitor(folder_to_score, capsys):
     said = flower_pca(capsys, "show", folder_to_score / "result.npz")[1]
     assert re.search(
-        r"^limits: 0\.99 of the rows have T2 up to [\d.]+ and SPE up to [\d.]+, from the 350 rows of", said, re.M
+        r"^limits: 0\.99 of the rows have T2 up to [\d.]+ and SPE up to [\d.]+, from all 350 rows, each", said, re.M
     )
 
 

@@ -314,7 +314,7 @@ def test_clients_keep_their_flips_for_the_same_tables_and_draw_others_for_others
     fresh, _ = Signal.client(others, LocalData(X), {KEY: np.arange(4, 8)})
     np.testing.assert_array_equal(first["products"], fresh["products"])
     assert not np.array_equal(changed["signs"], kept["signs"])
-    with pytest.raises(ProtocolError, match="which 3 tables do not share equally"):
+    with pytest.raises(ProtocolError, match="but needs a multiple of 3"):
         Signal.client({**asked, "Z": Z[:, :5]}, LocalData(X), {KEY: np.arange(4)})
 
 

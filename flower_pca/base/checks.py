@@ -29,7 +29,7 @@ def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
     return ConfigError(f"{option(head)}{space}{rest} {sentence}", setting=head)
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
     """Suggest the nearest known name for a misspelt one. Return `otherwise` if no name is near."""
     names = list(known)
     if not names:
@@ -97,7 +97,7 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
         remedy = ""
         if names := [a for a in allowed if isinstance(a, str)]:
-            remedy = did_you_mean(str(value), names)
+            remedy = did_you_mean(str(value), names, otherwise="")
         elif isinstance(value, str):
             remedy = "Write it without quotation marks."
         raise refused(what, labels.alternatives([repr(a) for a in allowed]), shown(value), remedy)

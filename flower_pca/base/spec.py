@@ -74,7 +74,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
         # A caller without such a table does not choose between these names.
         if len(set(table.values())) > 1:
             rule = labels.alternatives(list(table))
-        raise checks.refused(what, rule, shown(name), checks.did_you_mean(name, table))
+        raise checks.refused(what, rule, shown(name), checks.did_you_mean(name, table, otherwise=""))
     parameters = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
     if first:
         if not parameters or parameters[0].name in values:

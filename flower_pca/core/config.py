@@ -204,7 +204,7 @@ class PCAConfig:
             plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
         if plain["keep"] and self.harmonize is None:
             raise ConfigError(
-                f"{option('keep')} needs {option('harmonize', 'combat')}, because it names what harmonizing must not "
+                f"{option('keep')} works only with {option('harmonize')}, because it names what harmonizing must not "
                 f"remove. Add {option('harmonize', 'combat')}.",
                 setting="keep",
             )

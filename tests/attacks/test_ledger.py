@@ -199,7 +199,11 @@ def test_messages_are_counted_over_all_runs():
 REFUSED = {
     "too few rows": ({"min_rows": 1000}, {"Z": ONE}, "fewer rows than its min_rows, 1000"),
     "a block that is none": ({}, {"Z": np.full((D, 1), 1e80)}, "entries above 1e"),
-    "of other columns": ({}, {"Z": np.eye(D + 1)[:, :1]}, "This node has 12 columns, but Z of this message is for 13"),
+    "of other columns": (
+        {},
+        {"Z": np.eye(D + 1)[:, :1]},
+        "This node has 12 columns, but the array Z of the server's message is for 13",
+    ),
     "beyond the columns": ({"max_columns": 1}, {"Z": np.eye(D)[:, :2]}, "max_columns"),
 }
 

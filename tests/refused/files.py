@@ -210,7 +210,7 @@ ARCHIVE = [
     ),
     Refused(
         {"npz": {"X": SQUARES, "columns": np.array(["a", "b", "c"])}, "columns": ["dose"]},
-        "x.npz have no 'dose' among them",
+        "x.npz have no 'dose', only",
         DataError,
     ),
 ]

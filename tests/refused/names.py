@@ -166,7 +166,7 @@ BY_NAME = [
                 (
                     [Table(FEW, (one, "b", "c"))],
                     {"n_components": 1, "columns": [other, "b"]},
-                    f"among .*{message}: rename one of them",
+                    f"only .*{message}: rename one of them",
                 )
                 for one, other, message in UNLIKE
             ),
@@ -256,7 +256,7 @@ ESTIMATED = [
                 "columns selects columns by name, but X, an array of shape (60, 4), has no column names. Give data",
                 ConfigError,
             ),
-            (OF_PANDAS, {"columns": ["dose"]}, "The columns of X have no 'dose' among", DataError),
+            (OF_PANDAS, {"columns": ["dose"]}, "The columns of X have no 'dose', only", DataError),
             (OF_PANDAS, {"columns": ["age", "age"]}, "columns has 'age' more than once.", ConfigError),
             (
                 OF_PANDAS.assign(site=SITES),

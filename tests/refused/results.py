@@ -223,7 +223,7 @@ OF_PARTIES = [
         'The picture "loadings" needs a result with loadings. Each party can draw its own loadings.',
     ),
 ]
-FILLED = [Refused({"center": False}, "^The run was neither centered nor allowed for missing values")]
+FILLED = [Refused({"center": False}, "^The run was not centered and allowed no missing values")]
 OF_ROBUST = [
     Refused({"use": use}, f"{what} needs a result that only projects rows, but a RobustResult does more. {remedy}")
     for use, what, remedy in (

@@ -119,7 +119,7 @@ TEXT_FILE = [
                     ("1,2,3,5,6", "go up"),
                     ("6,5,3,2,1", "go down"),
                     ("1,3,5,7", "go in equal steps"),
-                    ("900,900,-900", "far from those of the lines below"),
+                    ("900,900,-900", "far from the numbers below"),
                 )
             ),
         )

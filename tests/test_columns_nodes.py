@@ -131,8 +131,8 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
         (
             changed("lab", lambda t: t.rename(index={"P007": "P999"})),
             r"The people of client \d+ \((lab|hospital)\) differ from the people of the run: there are 90 with other "
-            r"ids, but the run has 90 with ids\. Keep the rows of the same people at every party, with ids that are "
-            r"spelled alike",
+            r"ids, but the run has 90 with ids\. Keep the rows of the same people at every party, with the same "
+            r"spelling of ids",
         ),
         (
             changed("lab", lambda t: t.iloc[:80]),

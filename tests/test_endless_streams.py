@@ -202,7 +202,7 @@ def test_the_status_names_a_stuck_sensor_and_what_to_do():
     stuck = [np.where(np.arange(D) == 7, 500.0, own) for own in rows]
     result = track("st_miss", [stuck], n_components=R)
     assert "component 1 is column 7 alone" in str(result.status)
-    assert "robust_tracking takes wrong entries out" in str(result.status)
+    assert "robust_tracking removes wrong entries" in str(result.status)
     assert "alone" not in str(track("st_miss", [rows], n_components=R).status)
 
 

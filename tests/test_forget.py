@@ -53,7 +53,7 @@ def test_forget_lists_what_it_would_erase(shelf, capsys):
         assert name in out
     assert "ledger-0.npz" not in out
     assert "cannot be taken back" in out
-    assert out.endswith("Run it again with --yes.\n")
+    assert out.endswith("Run the command again with --yes.\n")
 
 
 def test_forget_erases_all_but_the_ledger(shelf, capsys):

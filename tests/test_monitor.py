@@ -175,7 +175,7 @@ def test_limits_of_components_that_are_no_eigenvectors_are_quantiles_of_the_rows
         shards = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
     limits = Monitor(result).limits(0.95)
     assert_within_a_bin(limits, pooled_quantiles(result, shards, 0.95, result.frame))
-    assert "to which the components were fitted: new rows exceed the limits more often" in limits.words
+    assert "which the components were fitted to; new rows exceed the limits more often" in limits.words
 
 
 def both(limits):

@@ -77,7 +77,7 @@ def test_the_record_of_the_second_alarm_says_that_they_come_back():
     result = track(STMiss(detect=True), clients, n_components=alarms.RANK, seed=3, on_step=told.append)
     said = {record.step: record.change for record in told if record.change}
     last = int(result.changes_[-1])
-    assert "These alarms come every 7 steps" in said[last]
+    assert "These alarms recur every 7 steps" in said[last]
     assert sum("come every" in words for words in said.values()) == 1
 
 

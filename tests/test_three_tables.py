@@ -56,7 +56,9 @@ def test_the_command_matches_files_by_name(folder_of_sites, capsys):
     add(folder_of_sites, "less")
     assert "there are 3, without 'beat'" in run_tables(capsys, folder_of_sites)
     assert "trier.csv has no column 'beat'." in run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES))
-    assert "columns takes names of columns. Got 'a,,b'." in run_tables(capsys, folder_of_sites, "--columns", "a,,b")
+    assert "columns must be a list of column names, not 'a,,b'." in run_tables(
+        capsys, folder_of_sites, "--columns", "a,,b"
+    )
 
 
 def test_simulate_matches_files_by_name(folder_of_sites):

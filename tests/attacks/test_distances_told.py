@@ -44,7 +44,7 @@ def test_a_unit_is_of_a_component_and_never_of_a_row(changed):
     node = Node(0, X, allow=["krylov", "monitor"])
     for asked in (ASKED, WITHOUT_EACH):
         assert node.ask("monitor", asked, algorithm="krylov+monitor")["counts"].sum() == 2 * len(X)
-    shapes = "must be a vector|must be one number|must be a matrix|of this message is for 4"
+    shapes = "must be a vector|must be one number|must be a matrix|of the server's message is for 4"
     with pytest.raises(RefusedError, match=rf"a variance of each, and sums of squares|{shapes}"):
         node.ask("monitor", {**ASKED, **changed}, algorithm="krylov+monitor")
 

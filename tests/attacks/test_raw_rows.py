@@ -71,7 +71,8 @@ def test_no_refusal_compares_a_product_with_a_number_of_the_server(stage, named,
             said.add(str(error))
     if size > 1e60:
         assert said == {
-            f"{named} of a message has entries above 1e+60. The server may run another version of flower_pca. "
+            f"The array {named} of the server's message has entries above 1e+60. The server may run another version "
+            "of flower_pca. "
             "Install the same version everywhere."
         }
     else:

@@ -318,7 +318,9 @@ def test_a_node_with_a_copied_folder_answers_from_the_copied_rows_if_it_has_the_
 
 
 def test_fewer_rows_than_a_lot_are_not_answered_from_at_all(tmp_path):
-    with pytest.raises(RefusedError, match=r"for the first time from 20 rows on \(its min_change\), but has fewer"):
+    with pytest.raises(
+        RefusedError, match=r"needs at least 20 rows for its first answer \(its min_change\), but has fewer"
+    ):
         product(X[:19], tmp_path)
     assert error_of(product(X[:20], tmp_path), second_moments(X[:20])) < 1e-9
 

@@ -187,7 +187,7 @@ def test_a_client_gives_away_one_share_of_a_peer_and_only_if_enough_survive():
         "of another sum": {"mask.number": np.array(1)},
     }
     for lie in lies.values():
-        with pytest.raises(ProtocolError, match="This node sent nothing in return"):
+        with pytest.raises(ProtocolError, match="This node has sent nothing"):
             messages_to(run, 1, {**asked, **lie})
     up = messages_to(run, 1, asked)
     assert up["mask.selves"].shape == (5, 16)
@@ -199,7 +199,7 @@ def test_a_replayed_message_is_refused(what):
     run = Run(FIVE, "ssi").until(what, 0)
     message = run.message()
     run.step()
-    with pytest.raises(ProtocolError, match=r"out of turn or repeated, .*\. This node sent nothing in return"):
+    with pytest.raises(ProtocolError, match=r"out of turn or repeated, .*\. This node has sent nothing"):
         messages_to(run, 0, message.arrays_for(0))
 
 
@@ -226,7 +226,7 @@ def test_a_set_up_that_would_not_protect_is_refused(lie):
     run = Run(FIVE, "ssi")
     run.step()
     asked = run.message().arrays_for(0)
-    with pytest.raises(ProtocolError, match="This node sent nothing in return"):
+    with pytest.raises(ProtocolError, match="This node has sent nothing"):
         messages_to(run, 0, {**asked, **LIES[lie]})
 
 

@@ -152,8 +152,8 @@ PICTURE = [
     ),
     Refused(
         {"what": "split", "algorithm": "exact_per_pca"},
-        'The picture "split" needs the rows of the clients, and a result that knows '
-        "their own components. Draw it from the result of a simulation, and add shards=[...].",
+        'The picture "split" needs the rows and the local components of the clients. '
+        "Draw it from the result of a simulation, and add shards=[...].",
     ),
     Refused(
         {"what": "local_map", "algorithm": "exact_per_pca"},

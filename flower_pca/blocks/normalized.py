@@ -66,7 +66,7 @@ class Normalized(Stored):
             entries = piece.data if self.sparse else piece
             if not (entries >= 0).all():
                 raise DataError(
-                    f"{self._who} has negative or missing entries, but counts must have none. Name the layer with the "
+                    f"Entries of {self._who} are negative or missing, but counts cannot be. Name the layer with the "
                     "counts, or leave normalize and log out."
                 )
             if not self.sparse:

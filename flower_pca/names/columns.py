@@ -373,7 +373,7 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
         if INDEX in odd:
             without = f"Leave it out {reading('beside', [''])}, name the other columns with {_LISTED}"
             remedy = without + ", or write the file without it."
-        return DataError(f"{who} has {enumeration(odd)}. {remedy}")
+        return DataError(f"The columns of {who} must have different names, but there is {enumeration(odd)}. {remedy}")
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     remedy = f"Choose other columns with {_LISTED}, or encode them."
     if file:

@@ -245,7 +245,9 @@ def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
     elif column in (rows.names or ()):
         cells = _dense(rows, [column])[:, 0]
     else:
-        raise DataError(f"No column {column!r} in {rows.source or rows.site or who}. Check {option('categorical')}.")
+        raise DataError(
+            f"There is no column {column!r} in {rows.source or rows.site or who}. Check {option('categorical')}."
+        )
     return list(map(text_of, cells.tolist()))
 
 

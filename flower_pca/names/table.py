@@ -214,8 +214,8 @@ class Table:
             columns = Columns(names, self.source or who)
             if rows.shape[1] != len(names):
                 raise DataError(
-                    f"{columns.who} has {count(rows.shape[1], 'column')} but {count(len(names), 'name')}. Name each "
-                    "column."
+                    f"There are {count(rows.shape[1], 'column')} but {count(len(names), 'name')} at {columns.who}. "
+                    "Name each column."
                 )
             if names != columns.in_order:
                 rows, names = adapters.picked(rows, columns.places(columns.in_order)), columns.in_order

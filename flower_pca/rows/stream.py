@@ -349,6 +349,4 @@ class Stream:
                 "this shape, with True for a missing value."
             )
         if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
-            raise DataError(
-                f"{self.who} does not have one mask for each of its batches. Put NaN into the batches instead."
-            )
+            raise DataError(f"The batches of {self.who} do not have one mask each. Put NaN into the batches instead.")

@@ -97,7 +97,7 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
     if squares.sum() < least:
         got = f"squares of {squares.sum():.1e} together"
         raise DataError(
-            f"{what} are too small: {got}, where {np.sqrt(least):.0e} is the least size of a number. Scale the data."
+            f"{what} are too small: {got}. Numbers must be at least {np.sqrt(least):.0e} in size. Scale the data."
         )
 
 

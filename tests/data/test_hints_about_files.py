@@ -250,7 +250,7 @@ FAULTS = {
     ),
     "a name twice": (
         lambda site: [lines_of(patients_of(site))[0].replace("glucose", "weight"), *lines_of(patients_of(site))[1:]],
-        r"error: .*jena\.csv has 'weight' more than once",
+        r"error: The columns of .*jena\.csv must have different names, but there is 'weight' more than once",
     ),
     "a cell too many": (with_line("1,2,3,4,5,6,7,8", 9),
                         r"error: Line 10 of .*jena\.csv has 8 cells, but the first line has 7\."),

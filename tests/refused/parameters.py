@@ -353,7 +353,7 @@ STREAM = [
     Refused({"batches": TEN, "batch": 4, "missing": np.ones((10, 2), bool)}, f"^{MASK} has shape", Exception),
     Refused(
         {"batches": [TEN], "missing": [TEN > 3, TEN > 4]},
-        "^the client does not have one mask for each of its batches",
+        "^The batches of the client do not have one mask each",
         Exception,
     ),
     Refused({"batches": [TEN], "missing": [TEN[:2] > 3]}, f"^{MASK} at step 0 must be boolean", DataError),

@@ -42,7 +42,7 @@ HARDLY = DP(epsilon=1e6, delta=1e-6, clip=6.0, noise_seed=3)
 COLLUDING = DP(epsilon=2.0, delta=1e-6, clip=3.0, colluding=3)
 SEEDED = DP(epsilon=2.0, delta=1e-6, clip=3.0, noise_seed=3)
 ALIKE = r"The rows of all clients together are the same row everywhere, so there are no components. Check the"
-SMALL = "too small: squares of .*, where 1e-145 is|numbers whose squares are 0"
+SMALL = "too small: squares of .* Numbers must be at least 1e-145|numbers whose squares are 0"
 MASKED = "does not support mask, because its answers cannot be summed. "
 SHARE = "^max_share must be "
 PRODUCTS = "does not support max_share, because its answers are not sums of products. Use krylov, ssi"
@@ -327,7 +327,11 @@ SIMULATE = [
         "a number that is too large in column .* 1e+16 in single precision",
         DataError,
     ),
-    Refused({"data": [(GOOD * 1e-22).astype(np.float32)]}, "too small: squares of .*, where 1e-18 is", DataError),
+    Refused(
+        {"data": [(GOOD * 1e-22).astype(np.float32)]},
+        "too small: squares of .* Numbers must be at least 1e-18",
+        DataError,
+    ),
     Refused(
         {"algorithm": "covariance", "data": [np.ones((1, 3))], "n_components": 1, "dp": HARDLY},
         "With noise, the number of rows is",

@@ -19,7 +19,7 @@ LETTERS = "größe,gewicht\n1.5,2\n3,4\n"
 NUMBERED = np.round(np.random.default_rng(0).standard_normal((30, 3)), 4)
 INDEXED = pd.DataFrame(NUMBERED, columns=["age", "bmi", "pulse"]).to_csv()
 INDEX = (
-    "has column 1 without a name (it looks like the index that pandas writes). Leave it "
+    "but there is column 1 without a name (it looks like the index that pandas writes). Leave it "
     "out with beside=[''], name the other columns with columns=[...], or write the file without it.$"
 )
 TWICE = "a,b,a,c,\n1,2,3,4,\n5,6,7,8,\n"
@@ -87,7 +87,7 @@ TEXT_FILE = [
                 "a,b\n1 234.5,2\n",
                 "there is '1 234.5' in column a (line 2). Read separators of thousands with thousands=' '.",
             ),
-            ("a,b,\n1,2,\n", "has column 3 without a name. .* with beside=[''], or name the "),
+            ("a,b,\n1,2,\n", "but there is column 3 without a name. .* with beside=[''], or name the "),
             (
                 LETTERS.encode("latin-1"),
                 "^The data file /.*/x.csv is not text in UTF-8: it has the byte 0xf6 in line 1 (byte 3 of it). Write "
@@ -187,8 +187,8 @@ TEXT_FILE = [
                 "numbers. Write csv(path='/.*/x.csv', header=True) or header=False; of a folder, folder(..., "
                 "header=True).",
             ),
-            (TWICE, "columns=['a']", "has 'a' more than once. Give each a different name"),
-            (TWICE, "beside=['a']", "has 'a' more than once. Give each a different name"),
+            (TWICE, "columns=['a']", "but there is 'a' more than once. Give each a different name"),
+            (TWICE, "beside=['a']", "but there is 'a' more than once. Give each a different name"),
             *(
                 (
                     "a,b,c\n1,2,3\n4,5,6,7\n",
@@ -198,7 +198,7 @@ TEXT_FILE = [
                 )
                 for options in (None, "columns=['a']", "beside=['b']")
             ),
-            ("a,a\n1,2\n", None, "has 'a' more than once."),
+            ("a,a\n1,2\n", None, "but there is 'a' more than once."),
             (
                 "age,city,sex,size\n1,Bonn,f,2\n3,Jena,m,4\n",
                 None,
@@ -210,7 +210,7 @@ TEXT_FILE = [
             ("a\n1_000\n", None, "must hold numbers, but there is '1_000' in column a (line 2)."),
         )
     ],
-    Refused({"content": TWICE, "columns": ["b", "a"]}, "has 'a' more than once", DataError),
+    Refused({"content": TWICE, "columns": ["b", "a"]}, "but there is 'a' more than once", DataError),
     *[
         Refused(
             {"content": "a,b\n1,2\n", "options": options},
@@ -254,7 +254,9 @@ ROWS_OF_TEXT = [
 ARRAY_OF_TEXT = [
     Refused({"content": INDEXED}, INDEX, DataError),
     Refused(
-        {"content": TWICE}, "has 'a' more than once, column 5 without a name. Give each a different name", DataError
+        {"content": TWICE},
+        "but there is 'a' more than once, column 5 without a name. Give each a different name",
+        DataError,
     ),
     Refused({"content": "age,site\n1,Bonn\n"}, "must hold numbers, but there is .* in column site", DataError),
 ]

@@ -77,7 +77,7 @@ LEVELS = [
     *[
         Refused({"algorithm": "covariance", "data": data, **asked}, sentence, DataError)
         for data, asked, sentence in (
-            (TABLES, {"categorical": "floor"}, "No column 'floor' in north. Check categorical"),
+            (TABLES, {"categorical": "floor"}, "There is no column 'floor' in north. Check categorical"),
             (
                 NAMED_PEOPLE,
                 {"categorical": "name", "columns": "age"},

@@ -206,7 +206,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
             "The value of a rule must be true, false, a number, or text in quotation marks, but this one cannot be "
             "read: ",
         ),
-        (["min_rows=5"], "which is no rule. Did you mean min-rows?"),
+        (["min_rows=5"], "which is not a rule. Did you mean min-rows?"),
         (["min-rows=0"], "min_rows must be a whole number of at least 1, not 0."),
         (["none.toml"], "No such file or directory: none.toml."),
     ],

@@ -315,7 +315,7 @@ PROFILE = [
     Refused({"profile": "secret"}, "profile must be 'open', 'masked' or 'private', not 'secret'."),
 ]
 NODE_CONFIG = [
-    Refused(config, "which is no rule. Did you mean")
+    Refused(config, "which is not a rule. Did you mean")
     for config in ({"min_rows": 5}, {"min-row": 5}, {"Masked-Only": True}, {"allowed": "ssi"})
 ]
 RAY = [

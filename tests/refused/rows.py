@@ -254,7 +254,7 @@ GOING_ON = [
 DENSITY = [
     Refused(
         {"X": X, "use": use},
-        f"needs a covariance of full rank, but this one has {X.shape[1]} columns and rank {rank}. Ask for fewer",
+        f"needs a covariance of full rank, but this one has {X.shape[1]} columns and rank {rank}. Use fewer",
         DataError,
     )
     for X, rank in ((GOOD[:4], 3), (GOOD[:, [0, 1, 1]], 2))

@@ -239,7 +239,10 @@ def test_variants_are_chosen_from_the_command_line(tmp_path, capsys):
         ({"variants": LIMITS, "missing": "local_mean"}, "no site sends how many values a variant has"),
         ({"variants": "variants(hwe=0)"}, "hwe of variants must be"),
         ({"variants": "variants()", "partitioned_by": "columns"}, "variants cannot be combined with partitioned_by"),
-        ({"variants": "variants()", "dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)"}, "variants cannot be combined with dp"),
+        (
+            {"variants": "variants()", "dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)"},
+            "variants cannot be combined with dp",
+        ),
         ({"variants": "variants()", "adjust": "age"}, "variants cannot be combined with adjust"),
         ({"variants": "variants(maf=0.5)"}, "leaves none of 60 variants: 60 with a minor allele frequency below 0.5"),
     ],

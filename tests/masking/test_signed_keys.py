@@ -189,7 +189,7 @@ def test_a_server_that_meddles_with_the_keys_is_refused(how, signing_run, six_ke
     change, words = MEDDLING[how]
     with pytest.raises(ProtocolError, match=words) as caught:
         answer_of(signing_run, 0, change(asked, others))
-    assert "This node sent nothing in return." in str(caught.value)
+    assert "This node has sent nothing." in str(caught.value)
     assert answer_of(signing_run, 0, asked)["mask.shares"].shape == (3, 80)  # The true keys still work.
 
 
@@ -373,7 +373,7 @@ def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(
     rules[3] = {}
     result = strategies.SSI(n_components=2, mask=True).fit(grid_with_rules(rules))
     assert is_pca_of(result, [FOUR[0], FOUR[2], FOUR[3]], angle=1e-4)
-    words = "has not signed its keys, as this node's trusted_keys require. This node sent nothing in return."
+    words = "has not signed its keys, as this node's trusted_keys require. This node has sent nothing."
     assert sum(words in line for line in lines if "was left out" in line) == 1  # The node is not asked again.
 
 

@@ -466,7 +466,7 @@ def test_masks_by_a_spec_of_the_run_config(app_run, tmp_path):
     nodes[0]["single-masks"] = nodes[2]["single-masks"] = True
     result, lines = app_run(nodes, mask="masks(neighbors=2, self_masks=False)")
     assert is_pca_of(result, [shards[0], shards[2]])
-    refused = "This node takes part in no masked sum without self-masks, because its single_masks is not set."
+    refused = "This node does not take part in masked sums without self-masks, because its single_masks is not set."
     assert any(refused in line for line in lines)
     plain, _ = app_run(nodes, mask="false")
     assert plain.history[0].stage == "opening"

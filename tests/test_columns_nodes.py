@@ -54,7 +54,8 @@ def test_nodes_that_answer_from_fixed_statistics_keep_them_apart(tmp_path):
 
 def test_a_node_takes_part_by_its_own_rule_only():
     text = (
-        "This node takes part in no run whose parties hold different columns, because its split_columns is not set. "
+        "This node does not take part in runs whose parties hold different columns, because its split_columns is not "
+        "set. "
         "Ask the node's operator"
     )
     with pytest.raises(NotEnoughNodes, match="A run over columns needs all parties to the end") as error:

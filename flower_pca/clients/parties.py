@@ -33,7 +33,8 @@ def check(request: wire.Request, rules: Rules) -> None:
         return
     if not rules.split_columns:
         raise RefusalError(
-            "This node takes part in no run whose parties hold different columns, because its split_columns is not "
+            "This node does not take part in runs whose parties hold different columns, because its split_columns is "
+            "not "
             f"set. {_OPERATOR}"
         )
     if stage is not None and not _serves(stage):

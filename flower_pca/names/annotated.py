@@ -61,7 +61,7 @@ def require_different(names: Sequence[str], who: str, remedy: str) -> None:
     """Refuse genes that share a name."""
     if len(set(names)) < len(names):
         most = Counter(names).most_common(1)[0][0]
-        raise DataError(f"{who} has {double(most)} among the names of its genes. {remedy}")
+        raise DataError(f"{who} has {double(most)} among its gene names. {remedy}")
 
 
 def marked(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:

@@ -255,10 +255,7 @@ def fields(
 def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str], there: Iterable[str]) -> None:
     """Require all entries that a file of this kind needs, in addition to those of every run."""
     if missing := {*needed, *_RUN} - set(there):
-        raise DataError(
-            f"{path} is no whole {kind} that flower_pca has saved: it lacks {', '.join(sorted(missing))}. Save it "
-            "again."
-        )
+        raise DataError(f"{path} is not a complete {kind}: it lacks {', '.join(sorted(missing))}. Save it again.")
 
 
 def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:

@@ -155,9 +155,7 @@ def test_the_rows_of_a_node_stay_as_they_were_first_answered_from(how, tmp_path,
     assert ledger(tmp_path)["versions"] == 1
     assert np.array_equal(after, before)
     assert "differ from the copy of the rows that it has answered from. It answers from the copy" in caplog.text
-    words = (
-        r"The rows of this node differ from the rows that it has answered from, and its on_small_change is 'refuse'\."
-    )
+    words = r"The rows of this node have changed since its earlier answers, and its on_small_change is 'refuse'\."
     with pytest.raises(RefusedError, match=words):
         product(rows, tmp_path, on_small_change="refuse")
     assert np.array_equal(product(X, tmp_path, on_small_change="refuse"), before)

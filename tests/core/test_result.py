@@ -256,9 +256,7 @@ def test_a_file_without_one_of_its_fields_is_refused(result, load, tmp_path):
     for name in set(header) - {"kind", "arrays", "histograms_of"}:
         text = json.dumps({key: value for key, value in header.items() if key != name})
         np.savez(path, **{"header.json": np.frombuffer(text.encode(), np.uint8)}, **parts)
-        with pytest.raises(
-            DataError, match=rf"is no whole (tracking )?result that flower_pca has saved: it lacks {name}\."
-        ):
+        with pytest.raises(DataError, match=rf"is not a complete (tracking )?result: it lacks {name}\."):
             load(path)
 
 

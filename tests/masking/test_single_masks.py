@@ -223,7 +223,9 @@ def test_over_flower_it_is_the_same_to_the_bit():
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_nodes_refuse_unless_their_own_rule_agrees():
-    with pytest.raises(NotEnoughNodes, match=r"no masked sum without self-masks, because its single_masks is not set"):
+    with pytest.raises(
+        NotEnoughNodes, match=r"not take part in masked sums without self-masks, because its single_masks is not set"
+    ):
         strategies.SSI(n_components=2, mask=SINGLE).fit(grid_of(FIVE))
     agreed = grid_of(FIVE, single_masks=True)
     assert is_pca_of(strategies.SSI(n_components=2, mask=True).fit(agreed), FIVE, angle=1e-4)

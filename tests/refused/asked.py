@@ -84,7 +84,7 @@ OF_ROWS = [
                 "frame": Frame(**{part: np.full(8, 2.0)}),
                 "algorithm": "krylov",
             },
-            f"An opening works on raw rows, but this message centers, scales or adjusts them: {part}",
+            f"The opening of a run needs raw rows, but the server's message centers, scales or adjusts them: {part}",
         )
         for part in ("mean", "scale", "fill")
         for stage, reference in (("opening", {}), ("summed_opening", {"reference": np.zeros(8)}))

@@ -225,7 +225,7 @@ def check(request: wire.Request) -> None:
     if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
         # An opening's products are of raw rows, whatever the frame, so other results must be about raw rows, too.
         raise ProtocolError(
-            "An opening works on raw rows, but this message centers, scales or adjusts them: "
+            "The opening of a run needs raw rows, but the server's message centers, scales or adjusts them: "
             f"{', '.join(request.frame.arrays)}. {OTHER_SERVER}"
         )
 

@@ -102,7 +102,8 @@ class Policy:
         says = request.layers.get(NOISE)
         if says is not None and not self._rules.allow_noise:
             raise RefusalError(
-                "This node takes part in no run with noise, because its allow_noise is not set. Run without dp, or "
+                "This node does not take part in runs with noise, because its allow_noise is not set. Run without dp, "
+                "or "
                 "ask the node's operator."
             )
         floor = self._rules.floor
@@ -133,7 +134,7 @@ class Policy:
             )
         if masked and messages.single(request.arrays) and not self._rules.single_masks:
             raise RefusalError(
-                "This node takes part in no masked sum without self-masks, because its single_masks is not set. "
+                "This node does not take part in masked sums without self-masks, because its single_masks is not set. "
                 "Leave self_masks=False out, or ask the node's operator."
             )
         tables = request.layers.get(SINGLE)

@@ -154,7 +154,7 @@ def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
 
 
 def _damage(file: str, fault: str) -> RefusalError:
-    return RefusalError(f"{file} of this node {fault}. Its operator must look at it, or run flower-pca forget.")
+    return RefusalError(f"{file} of this node {fault}. Its operator must check it, or run flower-pca forget.")
 
 
 class ReleasedRows:
@@ -201,7 +201,7 @@ class ReleasedRows:
                     self._settle(rules, entries)
         if self._pending:
             raise RefusalError(
-                "The rows of this node differ from the rows that it has answered from, and its on_small_change is "
+                "The rows of this node have changed since its earlier answers, and its on_small_change is "
                 "'refuse'. Ask the node's operator."
             )
         rows: LocalData | Stream = self.data

@@ -78,7 +78,7 @@ def test_the_record_of_the_second_alarm_says_that_they_come_back():
     said = {record.step: record.change for record in told if record.change}
     last = int(result.changes_[-1])
     assert "These alarms recur every 7 steps" in said[last]
-    assert sum("come every" in words for words in said.values()) == 1
+    assert sum("recur every" in words for words in said.values()) == 1
 
 
 def test_a_run_goes_on_from_a_checkpoint_with_its_season(tmp_path):

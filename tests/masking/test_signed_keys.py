@@ -248,7 +248,7 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
             answer_of(signing_run, i, upload.arrays_for(i))
         assert str(caught.value) == (
             f"{name} did not sign the run, members and threshold of this set-up that the server sent here. This node "
-            "has sent nothing. Ask the operator of the server."
+            "has sent nothing. Do not start another run until the operator of the server has explained this."
         )
     with pytest.raises(ProtocolError, match="did not sign the run, members and threshold"):
         answer_of(signing_run, 2, upload.arrays_for(2))

@@ -177,7 +177,7 @@ COLUMNS_NAMED = [
     Refused({"names": names}, "is not a valid column name of the rows, because names must be text", DataError)
     for names in ((1, "a"), ("", "a"))
 ]
-ROWS_NAMED = [Refused({"X": FEW, "names": ("a", "b")}, "^the client has .* name", DataError)]
+ROWS_NAMED = [Refused({"X": FEW, "names": ("a", "b")}, "^There are .* names at the client. Name each", DataError)]
 WHOLE_TABLE = [
     Refused({"table": table}, sentence, DataError)
     for table, sentence in (

@@ -428,7 +428,7 @@ class Krylov(Iterative[KrylovState]):
         since = int(np.argmax(np.append(known.any(axis=1), True)))
         rest = Q[:, since:] @ np.vstack([known[since:], own])
         np.subtract(S, rest, out=rest)
-        block, off, along = linalg.next_block(rest, Q, first, _SKEW * state.progress.tol)
+        block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
         inside = np.vstack([known, own]) + off
         T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
         some = state.k

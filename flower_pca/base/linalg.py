@@ -287,15 +287,17 @@ def random_basis(d: int, p: int, seed: int) -> Array:
     return orth(random_block(d, p, seed))
 
 
-def next_block(S: Array, Q: Array, first: float, skew: float = 0.0) -> tuple[Array, Array, Array]:
+def next_block(
+    S: Array, Q: Array, first: float, *, skew: float = 0.0, T: Array | None = None
+) -> tuple[Array, Array, Array]:
     """Return B = orth((I - QQ')S), the next block of a Krylov space without rounding directions, with Q'S and B'S.
 
     If nearly all of S along Q has been taken out before, Q is read twice instead of four times.
     `first` is about the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told
     from rounding.
 
-    Parts of S along Q that leave Q'B below `skew` (in spectral norm) need not be taken out. What remains in B is then
-    missing in Q'S, so that S = Q (Q'S) + B (B'S) always holds.
+    With T = Q'CQ, parts of S along Q that leave Q'B below `skew` in this block and in the next one (in spectral norm)
+    need not be taken out. What remains in B is then missing in Q'S, so that S = Q (Q'S) + B (B'S) always holds.
     """
     floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
     found = _by_gram(S, floor)
@@ -303,7 +305,11 @@ def next_block(S: Array, Q: Array, first: float, skew: float = 0.0) -> tuple[Arr
         block, R = found
         off = Q.T @ block
         if np.abs(off).max(initial=0.0) < _ASIDE:
-            block, off = _without(block, Q, off, skew)
+            if T is not None:
+                # The next block has the product of this one divided by lengths like those in R.
+                block, off = _without(block, Q, off, T @ off / max(float(np.linalg.norm(R, -2)), floor), skew)
+            else:
+                block = block - Q @ off
             block, turn = polished(block)
             return block, off @ R, turn @ R
     inside = Q.T @ S
@@ -320,17 +326,16 @@ def next_block(S: Array, Q: Array, first: float, skew: float = 0.0) -> tuple[Arr
     return block, inside, block.T @ rest
 
 
-def _without(block: Array, Q: Array, off: Array, skew: float) -> tuple[Array, Array]:
-    """Return the block without its part Q off along Q, and off, except for directions shorter than `skew`."""
-    if skew > 0.0:
-        squares, V = eigh_descending(off.T @ off)
-        count = int(np.sum(squares > skew**2))
+def _without(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> tuple[Array, Array]:
+    """Return the block without its part Q off along Q, and off, except for directions of both that are below `skew`."""
+    squares, V = eigh_descending(off.T @ off + grown.T @ grown)
+    count = int(np.sum(squares > skew**2))
+    # Otherwise rounding could hide a direction, or few columns would not be much faster.
+    if squares[0] * np.finfo(float).eps < skew**2 and 2 * count <= len(V):
         if count == 0:
             return block, np.zeros_like(off)
-        # Q is multiplied by few columns then.
-        if 2 * count <= len(V):
-            some = off @ V[:, :count]
-            return block - (Q @ some) @ V[:, :count].T, some @ V[:, :count].T
+        some = off @ V[:, :count]
+        return block - (Q @ some) @ V[:, :count].T, some @ V[:, :count].T
     return block - Q @ off, off
 
 

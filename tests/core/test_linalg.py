@@ -116,14 +116,15 @@ def test_a_krylov_block_is_the_same_when_most_was_projected_out_before(left):
 
 @every("left", [0.0, 1e-12, 1e-9, 1e-7, 1e-3])
 @every("directions", [1, 4])
-def test_a_krylov_block_keeps_no_more_of_older_columns_than_it_may(left, directions):
+@every("theta", [1.0, 1e3])
+def test_a_krylov_block_keeps_no_more_of_older_columns_than_it_may(left, directions, theta):
     rng = np.random.default_rng(4)
-    Q = orthonormal_columns(60, 5, seed=1)
+    Q, T = orthonormal_columns(60, 5, seed=1), np.diag([theta, 1.0, 1.0, 1.0, 1.0])
     S = linalg.complement(rng.standard_normal((60, 4)), Q)
     S = S + left * Q @ rng.standard_normal((5, directions)) @ rng.standard_normal((directions, 4))
-    block, inside, along = linalg.next_block(S, Q, 1.0, 1e-10)
+    block, inside, along = linalg.next_block(S, Q, 1.0, skew=1e-10, T=T)
     assert_orthonormal(block)
-    assert np.linalg.norm(Q.T @ block, 2) < 2e-10
+    assert np.linalg.norm(T @ Q.T @ block, 2) < 2e-10 * np.linalg.norm(along, -2)
     np.testing.assert_allclose(Q @ inside + block @ along, S, atol=1e-13)
 
 

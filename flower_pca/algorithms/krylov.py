@@ -80,8 +80,7 @@ class Basis:
 
     def turned(self, W: Array) -> Basis:
         """Return Q W."""
-        # Transposed, so that the result is in column order like the basis
-        return Basis((W.T @ self.columns.T).T)
+        return Basis(linalg.times(self.columns, W))
 
 
 @dataclass
@@ -145,7 +144,9 @@ class KrylovState:
     def product(self, W: Array) -> Array:
         """Return C Q W."""
         turned = self.H @ W
-        return np.asarray(self.Q.columns @ turned[: self.size] + self.block @ turned[self.size :])
+        product = linalg.times(self.Q.columns, turned[: self.size])
+        product += self.block @ turned[self.size :]
+        return np.ascontiguousarray(product)
 
     def residuals(self, values: Array, W: Array) -> Array:
         """Return ||C Q w - theta Q w|| for values theta with vectors w, from H, because [Q, B] is orthonormal."""
@@ -402,8 +403,8 @@ class Krylov(Iterative[KrylovState]):
         # For a small matrix, `eigh_leading` returns all eigenvectors.
         _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
-        basis, turn = linalg.polished(state.Q.columns @ W)
-        return replace(model, basis=basis, product=state.product(np.linalg.solve(turn.T, W.T).T))
+        basis, turn = linalg.polished(linalg.times(state.Q.columns, W))
+        return replace(model, basis=np.ascontiguousarray(basis), product=state.product(np.linalg.solve(turn.T, W.T).T))
 
     def restart(self, model: Model) -> Array:
         d, p = model.columns.shape
@@ -426,8 +427,9 @@ class Krylov(Iterative[KrylovState]):
         T = np.block([[state.T, known], [known.T, own]])
         first = linalg.about_norm2(T)
         since = int(np.argmax(np.append(known.any(axis=1), True)))
-        rest = Q[:, since:] @ np.vstack([known[since:], own])
-        np.subtract(S, rest, out=rest)
+        # In column order like the basis, because BLAS is faster then.
+        rest = np.array(S, order="F")
+        linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
         inside = np.vstack([known, own]) + off
         T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
@@ -443,6 +445,7 @@ class Krylov(Iterative[KrylovState]):
         lost = np.zeros(S.shape[1])
         if block.shape[1] < S.shape[1]:
             lost = linalg.column_norms(rest - Q @ off - block @ along)
+        block = np.ascontiguousarray(block)
         del rest  # It would be in memory beside both bases while the basis is cut.
         H = np.block([[state.H, inside], [np.zeros((len(along), state.size)), along]])
         random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))

@@ -30,6 +30,7 @@ _LITTLE: Final = 1e-7
 # The largest part of an orthonormal block along a basis for which one projection makes it orthogonal.
 _ASIDE: Final = 1e-5
 _ENTRIES: Final = 2**20  # entries of a large matrix that are copied at a time
+_ROWS: Final = 1024  # rows that are replaced at a time
 _COLUMNS: Final = 4096  # Columns of blocks that are collected before their factor replaces them.
 # Between this square and its inverse, no relevant square underflows or overflows.
 _SAFE: Final = 1e-200
@@ -61,6 +62,13 @@ def _lapack() -> Any:
     from scipy.linalg import lapack
 
     return lapack
+
+
+@lru_cache(maxsize=1)
+def _blas() -> Any:
+    from scipy.linalg import blas
+
+    return blas
 
 
 def _reflect(Y: Array) -> tuple[Array, Array, Array]:
@@ -165,7 +173,10 @@ def column_norms(E: Array) -> Array:
 
 def _lengths(E: Array) -> Array:
     """Return the norms of columns whose squares stay in range. BLAS sums few columns five times faster than numpy."""
-    return np.asarray(np.sqrt(np.ones(len(E)) @ (E * E)))
+    rows = max(_ENTRIES // max(E.shape[1], 1), 1)
+    # The squares of all entries would take as much memory as the matrix.
+    parts = (E[i : i + rows] for i in range(0, len(E), rows))
+    return np.asarray(np.sqrt(sum((np.ones(len(part)) @ (part * part) for part in parts), np.zeros(E.shape[1]))))
 
 
 def length(E: Array) -> float:
@@ -287,6 +298,21 @@ def random_basis(d: int, p: int, seed: int) -> Array:
     return orth(random_block(d, p, seed))
 
 
+def times(Y: Array, W: Array) -> Array:
+    """Return Y W in the memory order of Y, because BLAS takes up to twice as long for the other one."""
+    if Y.flags.c_contiguous:
+        return np.asarray(Y @ W)
+    return np.asarray((W.T @ Y.T).T)
+
+
+def subtract(Y: Array, Q: Array, W: Array) -> None:
+    """Subtract Q W from Y in place. In column order, Q W itself needs no memory."""
+    if Y.size >= _ENTRIES and all(a.flags.f_contiguous and a.dtype == np.float64 for a in (Y, Q)):
+        _blas().dgemm(-1.0, Q, W, beta=1.0, c=Y, overwrite_c=True)
+    else:
+        Y -= times(Q, W)
+
+
 def next_block(
     S: Array, Q: Array, first: float, *, skew: float = 0.0, T: Array | None = None
 ) -> tuple[Array, Array, Array]:
@@ -307,18 +333,21 @@ def next_block(
         if np.abs(off).max(initial=0.0) < _ASIDE:
             if T is not None:
                 # The next block has the product of this one divided by lengths like those in R.
-                block, off = _without(block, Q, off, T @ off / max(float(np.linalg.norm(R, -2)), floor), skew)
+                grown = T @ off / max(float(np.linalg.norm(R, -2)), floor)
+                off = _take_out(block, Q, off, grown, skew)
             else:
-                block = block - Q @ off
-            block, turn = polished(block)
+                subtract(block, Q, off)
+            block, turn = polished(block, keep=False)
             return block, off @ R, turn @ R
     inside = Q.T @ S
-    rest = S - Q @ inside
+    rest = S.copy("K")
+    subtract(rest, Q, inside)
     found = _by_gram(rest, floor)
     if found is not None:
         # `_by_gram` divides by small lengths, which amplifies the rounding along Q.
         block, R = found
-        block, turn = polished(block - Q @ (Q.T @ block))
+        subtract(block, Q, Q.T @ block)
+        block, turn = polished(block, keep=False)
         return block, inside, turn @ R
     block = independent(rest - Q @ (Q.T @ rest), floor)
     if block.shape[1]:
@@ -326,17 +355,22 @@ def next_block(
     return block, inside, block.T @ rest
 
 
-def _without(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> tuple[Array, Array]:
-    """Return the block without its part Q off along Q, and off, except for directions of both that are below `skew`."""
+def _take_out(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> Array:
+    """Subtract the part Q off from a block in place, except for directions of `off` and `grown` below `skew`.
+
+    Returns what was taken out of `off`.
+    """
     squares, V = eigh_descending(off.T @ off + grown.T @ grown)
     count = int(np.sum(squares > skew**2))
     # Otherwise rounding could hide a direction, or few columns would not be much faster.
     if squares[0] * np.finfo(float).eps < skew**2 and 2 * count <= len(V):
-        if count == 0:
-            return block, np.zeros_like(off)
-        some = off @ V[:, :count]
-        return block - (Q @ some) @ V[:, :count].T, some @ V[:, :count].T
-    return block - Q @ off, off
+        V = V[:, :count]
+        some = off @ V
+        if count:
+            subtract(block, times(Q, some), V.T)
+        return np.asarray(some @ V.T)
+    subtract(block, Q, off)
+    return off
 
 
 def polish(Z: Array) -> Array:
@@ -344,14 +378,19 @@ def polish(Z: Array) -> Array:
     return polished(Z)[0]
 
 
-def polished(Z: Array) -> tuple[Array, Array]:
-    """Return the polished columns and the small matrix that turns them into Z."""
+def polished(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
+    """Return the polished columns and the small matrix that turns them into Z, whose memory they take unless `keep`."""
     off = Z.T @ Z
     off.flat[:: len(off) + 1] -= 1.0
     if np.abs(off).max(initial=0.0) > _LITTLE:
         return qr(Z)
     one = np.eye(len(off))
-    return np.asarray(Z @ (one - off / 2.0)), one + off / 2.0
+    step, turn = one - off / 2.0, one + off / 2.0
+    if keep or Z.size < _ENTRIES:
+        return times(Z, step), turn
+    for i in range(0, len(Z), _ROWS):
+        Z[i : i + _ROWS] = Z[i : i + _ROWS] @ step
+    return Z, turn
 
 
 def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
@@ -371,7 +410,7 @@ def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
     if count < len(V) and np.linalg.norm(Y @ W[:, count:]) * sizes.max() > floor:
         return None
     lengths = np.sqrt(squares[:count])
-    return np.asarray(Y @ (W[:, :count] / lengths)), (V[:, :count] * lengths).T * sizes
+    return times(Y, W[:, :count] / lengths), (V[:, :count] * lengths).T * sizes
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:

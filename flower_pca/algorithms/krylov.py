@@ -424,7 +424,7 @@ class Krylov(Iterative[KrylovState]):
         # C is symmetric, so H already contains the part of S along the older columns, up to rounding.
         known = state.H[state.size :].T
         own = state.block.T @ S
-        T = np.block([[state.T, known], [known.T, own]])
+        T = linalg.blocks(state.T, known, known.T, own)
         first = linalg.about_norm2(T)
         since = int(np.argmax(np.append(known.any(axis=1), True)))
         # In column order like the basis, because BLAS is faster then.
@@ -432,7 +432,7 @@ class Krylov(Iterative[KrylovState]):
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
         inside = np.vstack([known, own]) + off
-        T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
+        T = linalg.blocks(state.T, inside[: state.size], inside[: state.size].T, inside[state.size :])
         some = state.k
         if Q.shape[1] + S.shape[1] > widest:
             some = widest // 2  # the columns that stay if the basis is cut below
@@ -447,7 +447,7 @@ class Krylov(Iterative[KrylovState]):
             lost = linalg.column_norms(rest - Q @ off - block @ along)
         block = np.ascontiguousarray(block)
         del rest  # It would be in memory beside both bases while the basis is cut.
-        H = np.block([[state.H, inside], [np.zeros((len(along), state.size)), along]])
+        H = linalg.blocks(state.H, inside, np.zeros((len(along), state.size)), along)
         random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)
         looked_at = len(values) if behind else state.k

@@ -373,6 +373,13 @@ def _take_out(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> 
     return off
 
 
+def blocks(A: Array, B: Array, C: Array, D: Array) -> Array:
+    """Return the matrix [[A, B], [C, D]], as `np.block` does, which takes several times as long for small ones."""
+    (m, n), whole = A.shape, np.empty((len(A) + len(C), A.shape[1] + B.shape[1]))
+    whole[:m, :n], whole[:m, n:], whole[m:, :n], whole[m:, n:] = A, B, C, D
+    return whole
+
+
 def polish(Z: Array) -> Array:
     """Orthonormalize columns that are nearly orthonormal by one Newton step of `polar`, faster than `orth`."""
     return polished(Z)[0]

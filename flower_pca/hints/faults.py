@@ -216,18 +216,36 @@ def _twins(data: AllSites) -> Iterator[str]:
     measures = np.flatnonzero(data.different.max(axis=0) > MANY)
     if len(measures) < 2:
         return
-    rows = np.concatenate([site.rows[:, measures] for site in data.sites])
-    few = rows[:: -(-len(rows) // 2000)]
+    firsts = np.cumsum([0, *(len(site.rows) for site in data.sites)])
+    step = -(-int(firsts[-1]) // 2000)
+    few = np.concatenate(
+        [
+            site.rows[-first % step :: step, measures]
+            for site, first in zip(data.sites, firsts[:-1].tolist(), strict=True)
+        ]
+    )
     centered = few - few.mean(axis=0)
-    scaled = centered / np.sqrt((centered**2).sum(axis=0))
-    alike = np.abs(scaled.T @ scaled) > 1.0 - 1e-12
-    for i, j in np.argwhere(np.triu(alike, 1)).tolist():
+    for i, j in _parallel(centered / np.sqrt((centered**2).sum(axis=0))):
         what = "is the same, in another unit, as"
-        if np.array_equal(rows[:, i], rows[:, j]):
+        pair = measures[[i, j]]
+        if all(np.array_equal(*site.rows[:, pair].T) for site in data.sites):
             what = "holds the same values as"
         one = data.columns[measures[j]]
         other = data.columns[measures[i]]
         yield f"{capital(one)} {what} {other}. Leave one of them out, because together they count twice."
+
+
+def _parallel(columns: Array) -> list[tuple[int, int]]:
+    """Return the pairs of these columns, all of length 1, that are equal up to their sign and rounding."""
+    # Such columns have nearly the same product with any direction, so only neighbors in this order are compared.
+    direction = np.random.default_rng(0).standard_normal(len(columns))
+    along = np.abs(direction @ columns)
+    close = 1e-5 * float(np.linalg.norm(direction))
+    order = np.argsort(along)
+    order = order[: len(along) - int(np.isnan(along).sum())]
+    ends = np.searchsorted(along[order], along[order] + close, side="right")
+    pairs = [tuple(sorted((order[a], order[b]))) for a, end in enumerate(ends.tolist()) for b in range(a + 1, end)]
+    return sorted((int(i), int(j)) for i, j in pairs if abs(columns[:, i] @ columns[:, j]) > 1.0 - 1e-12)
 
 
 def _rest(sites: Sequence[Site]) -> list[Site]:

@@ -8,9 +8,10 @@ dates or codes stored as numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.hints.sentences import capital
-from flower_pca.hints.sites import LEAST, MANY, AllSites
+from flower_pca.hints.sites import LEAST, MANY, AllSites, stacks
 
 _FILLS: Final = 1e9  # the smallest size of a fill value, such as -2^31, 2^63 and 1e20
 _FAR: Final = 1000.0  # A fill value lies this many times the spread of all other values away from them.
@@ -27,7 +28,8 @@ _POINT: Final = (10.0, 100.0, 0.1, 0.01)  # factors by which a mistyped decimal 
 _TIGHT: Final = 5.0
 _CLOSE: Final = 3.0  # The same for a value that is too small.
 _OFTEN: Final = 5  # the least number of equal rows that makes a hint
-_ENDS: Final = (7, 6, 5, 4, 3, 2)  # numbers of lines of statistics that are looked for below a table
+_ENDS: Final = (7, 2)  # the largest and the smallest number of lines of statistics that are looked for below a table
+_COLUMNS: Final = 8  # columns in which hardly a row is large everywhere by accident
 _CODES: Final = re.compile(
     r"post_?code|zip_?(code)?|plz|postleitzahl|phone|telefon|\btel\b|fax|iban|(ward|room|bed|station|zimmer)_?(nr|no|number|id)"
     # In 573 tables of R packages, columns of whole numbers with these names hold codes, 8 times of 8.
@@ -54,17 +56,14 @@ def fills(data: AllSites) -> Iterator[str]:
 
 def shifted_points(data: AllSites) -> Iterator[str]:
     """Yield hints about a single value ten times too large or too small among values that lie close together."""
-    for j in np.flatnonzero((data.low > 0.0) & (data.high > data.low)).tolist():
+    (lowest, second), (highest, second_highest) = data.lowest, data.highest
+    # Children among adults are no typing errors, so the other values have to be closer together below a small value.
+    small = (4.0 * lowest < second) & (highest <= _CLOSE * second)
+    large = (highest - second_highest > second_highest - lowest) & (second_highest <= _TIGHT * lowest)
+    for j in np.flatnonzero((lowest > 0.0) & (highest > lowest) & (small | large)).tolist():
         values = np.sort(data.values(j))
-        for end in (0, -1):
-            value, rest = values[end], values[1:] if end == 0 else values[:-1]
-            if len(rest) < 4 * MANY or len(np.unique(rest)) < MANY or rest[-1] > _TIGHT * rest[0]:
-                continue
-            far = value - rest[-1] > rest[-1] - rest[0]
-            # Children among adults are no typing errors, so the other values have to be closer together here.
-            if end == 0:
-                far = 4.0 * value < rest[0] and rest[-1] <= _CLOSE * rest[0]
-            if not far:
+        for value, rest, far in ((values[0], values[1:], small[j]), (values[-1], values[:-1], large[j])):
+            if not far or len(rest) < 4 * MANY or len(np.unique(rest)) < MANY:
                 continue
             low, high = np.quantile(rest, [0.05, 0.95])
             factor = next((f for f in _POINT if low <= value / f <= high), None)
@@ -123,7 +122,8 @@ def other_codes(data: AllSites) -> Iterator[str]:
     if len(data.sites) < 2:
         return
     for j in np.flatnonzero((data.different == 2).all(axis=0) & (data.seen >= LEAST).all(axis=0)).tolist():
-        pairs = [tuple(np.unique(values[: seen[j], j])) for values, seen in zip(data.in_order, data.seen, strict=True)]
+        # Of two different values, one is the first and the other the last in order.
+        pairs = [(values[0, j], values[n - 1, j]) for values, n in zip(data.in_order, data.seen[:, j], strict=True)]
         kinds = sorted(set(pairs), key=pairs.count)
         whole = all(value == int(value) for pair in kinds for value in pair)
         if len(kinds) == 2 and whole and kinds[0][1] - kinds[0][0] == kinds[1][1] - kinds[1][0]:
@@ -176,11 +176,9 @@ _OUT: Final = f"Leave it out: name the other columns with {_LISTED}."
 
 def lines_of_statistics(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that hold statistics of the lines above them, such as mean and deviation."""
-    for site in data.sites:
-        for m in _ENDS:
+    for site, ends in zip(data.sites, _possible_ends(data), strict=True):
+        for m in ends:
             above, below = site.rows[:-m], site.rows[-m:]
-            if len(above) < LEAST:
-                continue
             # Stop at the first line that is no statistic: most tables have none.
             said = [*takewhile(bool, (_statistic(line, above) for line in below))]
             if len(said) == m and len(set(said)) > 1:
@@ -192,6 +190,57 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
                 break
 
 
+def _possible_ends(data: AllSites) -> list[list[int]]:
+    """Return, for each site, the numbers of last lines of which the first may be a statistic of the lines above it.
+
+    The numbers are in descending order.
+    """
+    found: list[list[int]] = [[] for _ in data.sites]
+    in_order = [values[:, data.telling] for values in data.in_order]
+    for places, rows in stacks([site.rows[:, data.telling] for site in data.sites]):
+        most = min(_ENDS[0], rows.shape[1] - LEAST)
+        if most >= _ENDS[1]:
+            fits = _first_lines_fit(rows, np.stack([in_order[i] for i in places]), most)
+            for i, some in zip(places, fits, strict=True):
+                found[i] = [most - k for k in np.flatnonzero(some).tolist()]
+    return found
+
+
+def _first_lines_fit(rows: Array, in_order: Array, most: int) -> Array:
+    """Return for each table (s x n x d) and each number of last lines whether the first of them may be a statistic.
+
+    The numbers go from `most` down to 2. The bounds are wider than those of `_statistic`, since they
+    follow from sums that are computed once for all numbers.
+    """
+    # Line k of these arrays belongs to the lines above the last `most` - k lines.
+    n = rows.shape[1]
+    lines, top, between = rows[:, -most:-1], rows[:, :-most], rows[:, -most:-2]
+
+    def upto(of_top: Array, of_lines: Array, add: np.ufunc = np.add) -> Array:
+        return np.asarray(add.accumulate(np.concatenate([of_top[:, None], of_lines], axis=1), axis=1))
+
+    count = upto((~np.isnan(top)).sum(axis=1), ~np.isnan(between))
+    middle = np.nan_to_num(np.nansum(top, axis=1) / count[:, 0])[:, None]
+    from_middle, next_ones = top - middle, np.nan_to_num(between - middle)
+    about = upto(np.nansum(from_middle, axis=1), next_ones)
+    squares = upto(np.nansum(from_middle**2, axis=1), next_ones**2)
+    low = upto(np.fmin.reduce(top, axis=1), between, np.fmin)
+    high = upto(np.fmax.reduce(top, axis=1), between, np.fmax)
+    mean = middle + about / count
+    deviation = np.sqrt(np.maximum(squares - about**2 / count, 0.0) / (count - 1.0))
+    # The median of the lines above lies between these values of all lines in order.
+    seen = (~np.isnan(in_order)).sum(axis=1)
+    ranks = np.stack([(seen - most - 1) // 2, np.minimum(seen // 2 + most, seen - 1)], axis=1)
+    lower, upper = np.take_along_axis(in_order, np.maximum(ranks, 0), axis=1).swapaxes(0, 1)
+    total = mean * count
+    number = np.arange(n - most, n - 1)[:, None]
+    slack = 6e-3 * deviation + 7e-3 + 1e-9 * (np.abs(total) + high - low)
+    exact = ((np.abs(lines - of) <= slack) for of in (mean, deviation, low, high, number, total))
+    median = (lower[:, None] - slack <= lines) & (lines <= upper[:, None] + slack)
+    left_out = np.isnan(lines) | ~(high > low)
+    return np.asarray(np.any([(fits | left_out).all(axis=2) for fits in (median, *exact)], axis=0))
+
+
 def _statistic(line: Array, above: Array) -> str:
     """Return which statistic of the lines above a line holds in all columns that vary, or "" for none."""
     varies = np.nanmax(above, axis=0) > np.nanmin(above, axis=0)
@@ -199,44 +248,67 @@ def _statistic(line: Array, above: Array) -> str:
     if there.sum() < 2:
         return ""
     part, values = above[:, there], line[there]
-    n = len(part)
     # Statistics may be rounded to two decimals, or to about two digits of the deviation.
     slack = 5e-3 * np.nanstd(part, axis=0) + 6e-3
-    known = {
-        "mean": np.nanmean(part, axis=0),
-        "standard deviation": np.nanstd(part, axis=0, ddof=1),
-        "minimum": np.nanmin(part, axis=0),
-        "maximum": np.nanmax(part, axis=0),
-        "median": np.nanmedian(part, axis=0),
-        "number": np.full(len(values), float(n)),
-        "sum": np.nansum(part, axis=0),
-    }
-    return next((name for name, expected in known.items() if (np.abs(values - expected) <= slack).all()), "")
+    known = _STATISTICS.items()
+    return next((name for name, of in known if (np.abs(values - of(part)) <= slack).all()), "")
+
+
+_STATISTICS: Final[dict[str, Callable[[Array], Any]]] = {
+    "mean": partial(np.nanmean, axis=0),
+    "standard deviation": partial(np.nanstd, axis=0, ddof=1),
+    "minimum": partial(np.nanmin, axis=0),
+    "maximum": partial(np.nanmax, axis=0),
+    "median": partial(np.nanmedian, axis=0),
+    "number": len,
+    "sum": partial(np.nansum, axis=0),
+}
 
 
 def totals_anywhere(data: AllSites) -> Iterator[str]:
     """Yield hints about lines that are the sum of some lines just before them, or of all other lines."""
-    for site in data.sites:
-        rows = np.where(np.isnan(site.rows), 0.0, site.rows)
-        if len(rows) < LEAST or rows.shape[1] < 2:
-            continue
-        measures = np.array([len(np.unique(column[:200])) > LEAST for column in rows.T])
-        if measures.sum() < 2:
-            continue
-        found = _subtotals(rows[:, measures])
+    for site, possible in zip(data.sites, _may_hold_sums(data), strict=True):
+        found = _subtotals(site.rows) if possible else []
         if found:
             first = capital(site.place(found[0]))
             more = f", and so are {len(found) - 1} more of theirs" if len(found) > 1 else ""
             yield f"{first} is the sum of other lines{more}. Remove it, because it is not a row of its own."
 
 
-def _subtotals(rows: Array) -> list[int]:
+def _may_hold_sums(data: AllSites) -> list[bool]:
+    """Return for each site whether a row is large in all of a few columns, as a sum of other rows is."""
+    found = [False] * len(data.sites)
+    for places, stored in stacks([site.rows[:, data.telling[:_COLUMNS]] for site in data.sites]):
+        rows = np.nan_to_num(stored)
+        fits = np.all(_large(rows) | ~_measures(rows)[:, None], axis=2)
+        for i, some in zip(places, fits, strict=True):
+            found[i] = bool(some.any())
+    return found
+
+
+def _measures(rows: Array) -> Array:
+    """Return which columns of tables (... x n x d) hold more than a few different values in the first rows."""
+    first = np.sort(rows[..., :200, :], axis=-2)
+    return np.asarray((np.diff(first, axis=-2) > 0.0).sum(axis=-2) + 1 > LEAST)
+
+
+def _large(rows: Array) -> Array:
+    """Return which entries of tables (... x n x d) are larger than most entries of their columns."""
+    sizes = np.abs(rows)
+    return np.asarray(sizes > 1.5 * np.median(sizes, axis=-2, keepdims=True))
+
+
+def _subtotals(stored: Array) -> list[int]:
     """Return the places of rows that are the sum of at least three rows just before them, or of all others."""
+    rows = np.nan_to_num(stored)
     n = len(rows)
+    measures = _measures(rows)
+    if n < LEAST or measures.sum() < 2:
+        return []
+    rows = rows[:, measures]
+    candidates = np.flatnonzero(_large(rows).all(axis=1))
     scale = np.abs(rows).sum(axis=0) + 1.0
     close = 1e-9 * scale
-    large = np.abs(rows) > 1.5 * np.median(np.abs(rows), axis=0)
-    candidates = np.flatnonzero(large.all(axis=1))
     total = rows.sum(axis=0)
     before = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
     found: list[int] = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.hints.sentences import capital
-from flower_pca.hints.sites import LEAST, AllSites, Site
+from flower_pca.hints.sites import LEAST, AllSites, Site, stacks
 from flower_pca.rows.local import LocalData
 
 # the largest probability that ordinary rows of a run give a hint about means
@@ -47,36 +47,34 @@ def lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
     """Return, by the number of the site, how many lines stand above its line of totals, and "sum" or "mean"."""
     found: dict[int, tuple[int, str]] = {}
     # Look at the last two lines, since a line of means may follow one of sums.
-    ends = [
-        (i, site.rows[: len(site.rows) - below])
-        for below in (0, 1)
-        for i, site in enumerate(sites)
-        if len(site.rows) - below > LEAST
-    ]
-    if not ends:
-        return found
-    whose, tables = zip(*ends, strict=True)
     # There may be a thousand sites, so a rough check of all at once comes before the exact one.
-    for k in np.flatnonzero(_look_like_totals(tables)).tolist():
-        i, rows = whose[k], tables[k]
-        if what := _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites)):
-            found[i] = (len(rows) - 1, what)
+    for below in (0, 1):
+        tall = [(i, site.rows[: len(site.rows) - below]) for i, site in enumerate(sites)]
+        tall = [(i, rows) for i, rows in tall if len(rows) > LEAST]
+        for places, stack in stacks([rows for _, rows in tall]):
+            for k in np.flatnonzero(_look_like_totals(stack)).tolist():
+                i, rows = tall[places[k]]
+                if what := _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites)):
+                    found[i] = (len(rows) - 1, what)
     return dict(sorted(found.items()))
 
 
-def _look_like_totals(tables: Sequence[Array]) -> Array:
-    """Return for each table whether any value of its last line is the sum or the mean of those above it."""
-    last = np.stack([rows[-1] for rows in tables])
-    above = [rows[:-1] for rows in tables]
-    total = np.stack([np.nansum(rows, axis=0) for rows in above])
-    counts = [np.sum(~np.isnan(rows), axis=0) for rows in above]
-    mean = total / np.maximum(counts, 1)
-    sizes = np.array(list(map(len, tables)))[:, None]
-    first = np.stack([rows[:LEAST] for rows in tables])
-    rounding = _rounding(last) + _off(first, sizes)
-    slack = rounding + 1e-8 * np.abs(total)
-    near = (np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)
-    return np.asarray(near.any(axis=1))
+def _look_like_totals(tables: Array) -> Array:
+    """Return for each table (s x n x d) whether its last line may be the sum or the mean of the lines above it."""
+    last, above = tables[:, -1], tables[:, :-1]
+    total = np.nansum(above, axis=1)
+    n = above.shape[1]
+    missing = np.isnan(above)
+    mean = total / np.maximum(n - missing.sum(axis=1), 1) if missing.any() else total / n
+    first = above[:, :LEAST]
+    rounding = _rounding(last)
+    slack = rounding + _off(first, n + 1) + 1e-8 * np.abs(total)
+    sums = (np.abs(last - total) <= slack).any(axis=1)
+    # A line of means holds the mean in all columns that vary, and these columns vary in the first lines already.
+    varies = np.fmax.reduce(first, axis=1) > np.fmin.reduce(first, axis=1)
+    slack = rounding + _most_off(n) / n + 1e-8 * np.abs(mean)
+    means = ((np.abs(last - mean) <= slack) | np.isnan(last) | ~varies).all(axis=1)
+    return np.asarray(sums | means)
 
 
 def _sum_or_mean(
@@ -88,27 +86,36 @@ def _sum_or_mean(
     number of lines that are tested.
     """
     n = len(above) if count is None else np.maximum(count, 1.0)
-    off = _off(above, n)
-    close = _rounding(last) / 2.0 * (1.0 + 1e-9)
-    varies = np.nanmax(above, axis=0) > np.nanmin(above, axis=0)
-    there = ~np.isnan(last) & varies
-    total, mean = np.nansum(above, axis=0), np.nanmean(above, axis=0)
-    if sums is not None:
+    low, high = np.fmin.reduce(above), np.fmax.reduce(above)
+    there = ~np.isnan(last) & (high > low)
+    if sums is None:
+        total, mean = np.nansum(above, axis=0), np.nanmean(above, axis=0)
+    else:
         total, mean = sums, sums / n
-    largest = np.nanmax(np.abs(above), axis=0)
-    far = there & (np.abs(total) > 1.5 * largest)
-    if far.any() and (np.abs(last - total) <= close + off + 1e-9 * np.abs(total))[far].all():
-        return "sum"
-    close += off / n
-    if there.any() and (np.abs(last - mean) <= close + 1e-12 * np.abs(mean))[there].all():
+    far = there & (np.abs(total) > 1.5 * np.maximum(np.abs(low), np.abs(high)))
+    rounding = _rounding(last) / 2.0 * (1.0 + 1e-9)
+
+    def kind(off: Array) -> str:
+        sum_off = rounding + off + 1e-9 * np.abs(total)
+        if far.any() and (np.abs(last - total) <= sum_off)[far].all():
+            return "sum"
+        mean_off = rounding + off / n + 1e-12 * np.abs(mean)
+        return "mean" if there.any() and (np.abs(last - mean) <= mean_off)[there].all() else ""
+
+    # It takes long to see how all lines are rounded, so most lines are ruled out before.
+    if not kind(_most_off(n)):
+        return ""
+    off = _off(above, n)
+    found = kind(off)
+    if found == "mean":
         # Columns that depend on others hit their means together, which counts as one coincidence.
         spread = _spread_given_others(above[:, there])
         # A normal value lies this close to a given place with a probability of at most 2 close / (sqrt(2 pi)
         # spread).
+        close = rounding + off / n
         chance = np.prod(np.minimum(0.8 * close[there] / spread, 1.0))
-        if chance * several < _RARE:
-            return "mean"
-    return ""
+        return found if chance * several < _RARE else ""
+    return found
 
 
 def _off(rows: Array, n: Any) -> Array:
@@ -120,6 +127,11 @@ def _off(rows: Array, n: Any) -> Array:
     # Rounding has a deviation of steps / sqrt(12), and a sum sqrt(n) times that; take four deviations.
     rounded = 4.0 * np.sqrt(n / 12.0) * steps
     return np.where(steps < 1.0, rounded, 0.0)
+
+
+def _most_off(n: Any) -> Any:
+    """Return the most that `_off` can be for n numbers: with one decimal place."""
+    return 4.0 * np.sqrt(n / 12.0) * 0.1
 
 
 def _rounding(values: Array) -> Array:

@@ -51,11 +51,7 @@ def units(data: AllSites) -> Iterator[str]:
     measured = [i for i, values in enumerate(data.in_order) if len(values) >= LEAST]
     if len(measured) < 2:
         return
-    seen = data.seen[measured]
-    shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(seen - 1, 0))
-    places = np.rint(shares).astype(int)
-    numbered = enumerate(measured)
-    levels = np.stack([np.take_along_axis(data.in_order[i], places[:, k], axis=0) for k, i in numbered])
+    levels, seen = data.levels[measured], data.seen[measured]
     several = data.different[measured] > LEAST
     whose = [data.sites[i].who for i in measured]
     yield from _odd_units(whose, levels, seen * several, data.columns, middle="median")
@@ -119,23 +115,40 @@ def _two_units(
     A half lies apart from the other if the tenth percentile of each of its sites is above the ninetieth of each site
     of the other.
     """
-    for j in range(levels.shape[2]):
-        here = np.flatnonzero(seen[:, j] > 0)
-        order = here[np.argsort(levels[here, 1, j], kind="stable")]
-        low, high = order[: len(order) // 2], order[len(order) // 2 :]
-        if len(low) < 2 or len(low) != len(high) or levels[high, 0, j].min() <= levels[low, 2, j].max():
-            continue
-        if any(levels[half, 0, j].max() > levels[half, 2, j].min() for half in (low, high)):
-            continue  # sites of the same half lie apart
-        below, above = (np.nanmedian(levels[side][:, :, j], axis=0) for side in (low, high))
-        error = float(np.sqrt(sum(1.0 / seen[side, j].sum() for side in (low, high))))
+    if len(sites) < 4:
+        return
+    # The lower half of the medians in order; sites without values come last.
+    medians = np.where(seen > 0, levels[:, 1], np.inf)
+    several = (seen > 0).sum(axis=0)
+    last_of_lower = np.take_along_axis(np.sort(medians, axis=0), np.maximum(several // 2 - 1, 0)[None], axis=0)
+    low = medians <= last_of_lower
+    high = ~low & (seen > 0)
+    tenth, ninetieth = levels[:, 0], levels[:, 2]
+    halves = (several >= 4) & (low.sum(axis=0) == high.sum(axis=0))
+    apart = halves & (_least(tenth, high) > _largest(ninetieth, low))
+    for half in (low, high):  # Sites of the same half do not lie apart.
+        apart &= _largest(tenth, half) <= _least(ninetieth, half)
+    for j in np.flatnonzero(apart).tolist():
+        sides = [np.flatnonzero(half[:, j]) for half in (low, high)]
+        below, above = (np.nanmedian(levels[side][:, :, j], axis=0) for side in sides)
+        error = float(np.sqrt(sum(1.0 / seen[side, j].sum() for side in sides)))
         words = _unit(above, below, error)
         if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
-            names = [_listed([sites[i] for i in side]) for side in (low, high)]
+            names = [_listed([sites[i] for i in side.tolist()]) for side in sides]
             yield (
                 f"{capital(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
                 f"{below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
             )
+
+
+def _least(values: Array, of: Array) -> Array:
+    """Return the smallest value of each column among the marked ones."""
+    return np.asarray(np.where(of, values, np.inf).min(axis=0))
+
+
+def _largest(values: Array, of: Array) -> Array:
+    """Return the largest value of each column among the marked ones."""
+    return np.asarray(np.where(of, values, -np.inf).max(axis=0))
 
 
 def _listed(names: Sequence[str]) -> str:

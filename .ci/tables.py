@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
 from pathlib import Path
-from string import ascii_uppercase
 
 from flower_pca import PersonalResult, RobustResult, TripleResult, registry, run_config
 from flower_pca.base.settings import Setting
@@ -21,32 +19,67 @@ from flower_pca.core import compatible, config
 from flower_pca.core.stage import Stage
 
 ROOT = Path(__file__).parents[1]
+_FEW = 4  # Above this number, the algorithms that do not work are listed.
 BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algorithms -->"
 
 
 def choosing() -> str:
-    """Return the table of algorithms, what each finds and when to prefer it, and the tables of options."""
+    """Return the table of algorithms, what each finds and when to prefer it."""
     lines = ["| algorithm | finds | prefer it |", "|---|---|---|"]
     for stage in registry.public().values():
         prefer = _named(_first(describe(stage)["prefer"]))
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
-    words = "The next table says which options each algorithm has with its default parameters. A dot means that both"
-    words += " work together. A letter names the reason why the run is refused. The trackers are not in the table,"
-    words += " because you run them with `track`."
-    return "\n".join([*lines, "", *textwrap.wrap(words, 118), "", matrix(), "", beside()])
+    return "\n".join(lines)
 
 
-def matrix() -> str:
-    """Return the table of algorithms by options, with a dot if both work together, else letters for the reasons."""
-    options = {"/".join(named): named for named, _ in compatible.NEEDS}
-    letters: dict[str, str] = {}
-    lines = [f"| algorithm | {' | '.join(f'`{option}`' for option in options)} |", "|---" * (len(options) + 1) + "|"]
-    for stage in registry.ALGORITHMS.values():
-        made = stage()
-        cells = [_letters(letters, compatible.missing(made, *named)) for named in options.values()]
-        lines.append(f"| `{stage.name}` | {' | '.join(cells)} |")
-    legend = "; ".join(f"{letter}: {brief}" for brief, letter in letters.items())
-    return "\n".join([*lines, "", *textwrap.wrap(f"{legend}.", 118)])
+def compatibility() -> str:
+    """Return which options work with which algorithms, and with which other options."""
+    return "\n".join([by_option(), "", "## Options and other options", "", beside()])
+
+
+def by_option() -> str:
+    """Return the table of options, with the algorithms that each of them does not work with, and why."""
+    stages = [stage() for stage in registry.ALGORITHMS.values()]
+    basic = [stage for stage in stages if not compatible.RICH.holds(stage)]
+    names = [f"`{stage.name}`" for stage in basic]
+    taken = []
+    for (option, *others), _ in compatible.NEEDS:
+        takers = [f"`{stage.name}`" for stage in basic if not compatible.missing(stage, option)]
+        if takers and not others:
+            only = f" ({', '.join(takers)} only)" if len(takers) < len(basic) else ""
+            taken.append(f"`{option}`{only}")
+    words = f"{', '.join(names[:-1])} and {names[-1]} take only the options that work with every algorithm, and"
+    words += (
+        f" {', '.join(dict.fromkeys(taken))}. The table is about all other algorithms, with their default parameters."
+    )
+    lines = ["| option | does not work with |", "|---|---|"]
+    shown = {"signal": 'n_components="signal"', "shared": 'n_components="shared"'}
+    for named in dict.fromkeys(named for named, _ in compatible.NEEDS):
+        works, groups = [], {}
+        for stage in (stage for stage in stages if compatible.RICH.holds(stage)):
+            briefs = [lack.brief for lack in compatible.missing(stage, *named)]
+            (groups.setdefault(briefs[0], []) if briefs else works).append(f"`{stage.name}`")
+        if len(groups) == 1 and len(works) <= _FEW:
+            ((brief, names),) = groups.items()
+            cell = f"all but {', '.join(works)}: {_of_several(brief, names)}"
+        else:
+            cell = "; ".join(f"{', '.join(names)}: {_of_several(brief, names)}" for brief, names in groups.items())
+        lines.append(f"| {' with '.join(f'`{shown.get(name, name)}`' for name in named)} | {cell} |")
+    return "\n".join([*textwrap.wrap(words, 118), "", *lines])
+
+
+def _of_several(brief: str, names: list[str]) -> str:
+    """Return a reason in the plural, if several algorithms have it."""
+    if len(names) == 1:
+        return brief
+    plural = re.sub(r"\bits\b", "their", brief)
+    for one, several in {
+        "it is ": "they are ",
+        "it does ": "they do ",
+        "it still counts ": "they still count ",
+    }.items():
+        plural = re.sub(f"^{one}", several, plural)
+    return re.sub(r"^it (\w+)s\b", r"they \1", plural).replace(" or uses ", " or use ")
 
 
 def beside() -> str:
@@ -61,12 +94,6 @@ def beside() -> str:
         cells = [f"`{rule.option}`{f' (except {rule.allowed})' if rule.allowed else ''}" for rule in rules]
         lines.append(f"| `{option}` | {', '.join(cells)} |")
     return "\n".join([*textwrap.wrap(words, 118), "", *lines])
-
-
-def _letters(letters: dict[str, str], lacks: Iterable[compatible.Property]) -> str:
-    """Return the letter of each reason, a new letter for a new reason, or a dot without reasons."""
-    found = [letters.setdefault(lack.brief, ascii_uppercase[len(letters)]) for lack in lacks]
-    return ", ".join(found) or "·"
 
 
 def reference() -> str:
@@ -93,7 +120,12 @@ def _setting(setting: Setting) -> str:
 
 
 FINDS = {RobustResult: "robust PCA", PersonalResult: "personalized PCA", TripleResult: "both at once"}
-TABLES = {"docs/choosing.md": choosing, "docs/reference.md": reference, "docs/flower.md": settings}
+TABLES = {
+    "docs/choosing.md": choosing,
+    "docs/compatibility.md": compatibility,
+    "docs/reference.md": reference,
+    "docs/flower.md": settings,
+}
 
 
 def written(page: str) -> str:

@@ -32,9 +32,7 @@ _REACH: Final = "Give dp public ranges of the columns and leave scale out, or gi
 
 @dataclass(frozen=True)
 class Property:
-    """A property of algorithms. `brief` says in an error, after "because", and in the table why an algorithm lacks "
-    "it.
-    """
+    """A property of algorithms. `brief` says why an algorithm lacks it, in errors after "because" and in the docs."""
 
     brief: str
     holds: Callable[[Stage[Any]], bool]

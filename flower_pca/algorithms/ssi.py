@@ -11,7 +11,7 @@ and again, products are used as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -59,12 +59,12 @@ class Averaging:
     block: Array | None = None
 
     def after(
-        self, total: Arrays, answered: frozenset[int], *, known: Array | None, n: int, stale: int
+        self, total: Arrays, answered: frozenset[int], *, known: Callable[[], Array] | None, n: int, stale: int
     ) -> tuple[Averaging, Array]:
         """Add a round, and return the average with the best estimate of C Z over all n rows.
 
-        `known` is the estimate of the same product from earlier rounds. The average begins once the
-        error has not fallen for a few rounds: `stale` is their number.
+        `known` makes the estimate of the same product from earlier rounds, which takes the memory of a
+        block. The average begins once the error has not fallen for a few rounds: `stale` is their number.
         """
         rows, who = float(total["n"]), tuple(sorted(answered))
         if who == self.who:
@@ -72,11 +72,12 @@ class Averaging:
         else:
             again = 0
         if known is None or rows >= n or again >= _SAME or not (self.rounds or stale >= _STALE):
-            return Averaging(who, again), np.asarray(total["Y"] * (n / rows))
+            Y = total["Y"]
+            return Averaging(who, again), Y if rows == n else np.asarray(Y * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
         # `known` is scaled to all rows, while the average is over sums as they arrived, of `before` rows.
-        past = (1.0 - now.share) * known * (before / n)
+        past = (1.0 - now.share) * known() * (before / n)
         Y = past + now.share * total["Y"]
         rows = (1.0 - now.share) * before + now.share * rows
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
@@ -113,6 +114,11 @@ class SSIState:
     progress: Progress
     averaged: Averaging = field(default_factory=Averaging)
     traces: Traces | None = None
+
+    def known(self) -> Array:
+        """Return the product of the newest block, which has none yet, for its part in span(Z), which has one."""
+        assert self.Y is not None
+        return np.asarray(self.Y @ (self.Z.T @ self.block))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,10 +199,7 @@ class SSI(Iterative[SSIState]):
         return {"Y": data.matmat(arrays["Z"]), "n": np.array(data.n)}, memory
 
     def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
-        known, stale = None, state.progress.stale
-        if state.Y is not None:
-            # The newest block has no product yet, but its part in span(Z) has one.
-            known = state.Y @ (state.Z.T @ state.block)
+        known, stale = None if state.Y is None else state.known, state.progress.stale
         averaged, Y = state.averaged.after(total, answered, known=known, n=state.n, stale=stale)
         state = measure(state, Y, rounds=1)
         return replace(state, averaged=averaged.with_block(state.block))

@@ -1,7 +1,7 @@
 """Shapes that cost a run memory or messages: wide rows, columns in order, close eigenvalues, many small sites.
 
-`python -m benchmarks.shapes`, one run in turns with the solvers. `python -m benchmarks.shapes wide` runs the shapes
-whose names begin so.
+`python -m benchmarks.shapes`, one run in turns with the solvers. `python -m benchmarks.shapes wide row` runs the shapes
+whose names begin with these words.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def exactness(found: PCAResult, pooled: Any, k: int) -> tuple[float, float]:
     return sine, float(np.abs(found.explained_variance_ * (n - 1) / values - 1.0).max())
 
 
-def main(prefix: str = "") -> None:
+def main(*words: str) -> None:
     """Print the table."""
     head = [
         "shape",
@@ -168,8 +168,8 @@ def main(prefix: str = "") -> None:
         "sine",
         "variances",
     ]
-    print(table(head, [measured(shape) for shape in SHAPES if shape.name.startswith(prefix)]), flush=True)
+    print(table(head, [measured(shape) for shape in SHAPES if shape.name.startswith(words or "")]), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(*sys.argv[1:])

@@ -194,7 +194,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         bits, tol = config.bits, config.tol
     if config.wire == "auto":
         decisions |= {"wire": why_bits(bits, tol)}
-    layers, budget = _layers(config, algorithm, bits), None
+    layers, budget = _layers(config, algorithm, bits, tol), None
     if config.dp is not None:
         from flower_pca.layers.noise import plan
 
@@ -273,15 +273,16 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
     return Chosen(_with_masks(config.mask, first), what=what, choose=choose, then=then)
 
 
-def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
+def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float | None) -> list[Layer]:
     """Return the layers of the run in the order in which they apply, without the noise of a budget."""
     layers: list[Layer] = []
     if config.channel is not None:
         layers.append(config.channel)
-    if bits < 64:
+    fitting = tol if config.wire == "auto" else None
+    if bits < 64 or fitting:
         from flower_pca.layers.precision import Precision
 
-        layers.append(Precision(bits))
+        layers.append(Precision(bits, fitting))
     if isinstance(algorithm, HasNumbersByClient) and algorithm.by_client is not None:
         from flower_pca.layers.single import Single
 

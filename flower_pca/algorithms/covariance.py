@@ -115,7 +115,7 @@ class Covariance(Algorithm[CovarianceState]):
                 "all "
                 "clients the same columns."
             )
-        C = data.gram().astype(np.float64)
+        C = data.gram()
         return {"C": pack(C), "n": np.array(data.n)}, memory
 
     def server(self, state: CovarianceState, total: Arrays, answered: frozenset[int]) -> CovarianceState:
@@ -151,8 +151,15 @@ class Covariance(Algorithm[CovarianceState]):
 
 def pack(C: Array) -> Array:
     """Return the diagonal and sqrt(2) times the upper triangle as a vector, whose norm is the Frobenius norm of C."""
-    off_diagonal = np.sqrt(2.0) * C[np.triu_indices(len(C), 1)]
-    return np.concatenate([np.diagonal(C), off_diagonal])
+    vector = np.empty(len(C) * (len(C) + 1) // 2)
+    end = len(C)
+    vector[:end] = np.diagonal(C)
+    # To index with `triu_indices` takes five times as long.
+    for i, row in enumerate(C):
+        start, end = end, end + len(C) - i - 1
+        vector[start:end] = row[i + 1 :]
+    vector[len(C) :] *= np.sqrt(2.0)
+    return vector
 
 
 def unpack(vector: Array) -> Array:

@@ -47,6 +47,7 @@ _USUAL: Final = 1e-8  # the default of tol
 # The largest part of a block along older columns, in units of tol, that may stay in it. Residuals do not show it, and
 # the eigenvalues of T change by its square.
 _SKEW: Final = 1e-5
+_ROUNDED: Final = 0.2  # the share of tol that the rounding of one message may take
 _MANY: Final = 20_000  # above this many columns, the default of tol is "auto"
 
 
@@ -112,6 +113,8 @@ class KrylovState:
         warm start, or the basis has been cut since.
     sampling : float
         How large the residual of a component may be beside its eigenvalue, if `tol` goes by the sampling error; else 0.
+    reach : float
+        About how far a relative error of the newest product moves a component, relative to the first eigenvalue.
     """
 
     Q: Basis
@@ -130,6 +133,7 @@ class KrylovState:
     errors: tuple[float, ...] = ()
     random: Array = field(default_factory=lambda: np.empty((0, 0)))
     sampling: float = 0.0
+    reach: float = np.inf
 
     @property
     def size(self) -> int:
@@ -384,6 +388,12 @@ class Krylov(Iterative[KrylovState]):
     def server(self, state: KrylovState, total: Arrays, answered: frozenset[int]) -> KrylovState:
         return self._absorb(state, total["S"], rounds=1)
 
+    def room(self, state: KrylovState) -> float:
+        # Random columns have to show what is hidden, which may be small beside the first eigenvalue.
+        if state.warm or state.fraction is not None or not state.reach > 0.0:
+            return 0.0
+        return _ROUNDED * state.progress.tol / state.reach
+
     def status(self, state: KrylovState) -> Status | None:
         # The space is invariant, so the remaining residual is rounding.
         if state.block.shape[1] == 0:
@@ -431,8 +441,9 @@ class Krylov(Iterative[KrylovState]):
         rest = np.array(S, order="F")
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
+        # `off` is an error of the answer, mostly of its rounding. In T, which is symmetric, it would move all Ritz vectors
+        # by as much. In H alone, it moves those to which the newest block counts, and less and less does.
         inside = np.vstack([known, own]) + off
-        T = linalg.blocks(state.T, inside[: state.size], inside[: state.size].T, inside[state.size :])
         some = state.k
         if Q.shape[1] + S.shape[1] > widest:
             some = widest // 2  # the columns that stay if the basis is cut below
@@ -459,6 +470,10 @@ class Krylov(Iterative[KrylovState]):
             widest = self._widest_basis(state)
             some = widest // 2
         k, error = self._judge(state, values, residuals)
+        # An error of the block has any direction, and C makes of it what it makes of a random block, such as the first.
+        p = S.shape[1]
+        sizes = (linalg.length(H[:, :p]) / np.sqrt(max(p, 1)), linalg.column_norms(S).max(initial=0.0))
+        reach = linalg.column_norms(W[Q.shape[1] - p :, :k]).max(initial=0.0) * max(sizes) / first
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
@@ -475,7 +490,7 @@ class Krylov(Iterative[KrylovState]):
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)
         progress = replace(progress, sure=not hides)
-        return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error))
+        return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error), reach=reach)
 
     def _widest_basis(self, state: KrylovState) -> int:
         """Return the largest number of columns of the basis, in whole blocks."""

@@ -79,6 +79,9 @@ class MedianPCA(Average):
         width = model.columns.shape[1]
         return MedianState(width, width, counted=model.counted or Weights())
 
+    def merging(self, state: OneShotState) -> Merge:
+        return stack
+
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> MedianState:
         assert isinstance(state, MedianState)
         bases = [reply["V"] for reply in total.values()]

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import OTHER_CLIENT, ProtocolError
 from flower_pca.base.history import Outcome, Status
-from flower_pca.base.linalg import Array
+from flower_pca.base.linalg import Array, SideBySide
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import FLAG, ROW_WIDTH, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stack, stack
+from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
 _SKEW: Final = 1e-3  # Single-precision eigenvectors may miss orthonormality by this much.
@@ -81,13 +81,16 @@ class Average(Algorithm[OneShotState]):
             )
 
     def merging(self, state: OneShotState) -> Merge:
-        return stack
+        return self._gather
 
-    def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> OneShotState:
-        blocks = (reply["V"] for reply in total.values())
-        if self.weighted:
-            blocks = (reply["V"] * np.sqrt(reply["S"]) for reply in total.values())
-        stack = linalg.side_by_side(blocks)
+    def _gather(self, total: SideBySide | None, client: int, reply: Arrays) -> SideBySide:
+        """Add one answer, so that the server does not keep thousands of them."""
+        total = total or SideBySide()
+        total.add(reply["V"] * np.sqrt(reply["S"]) if self.weighted else reply["V"])
+        return total
+
+    def server(self, state: OneShotState, total: Any, answered: frozenset[int]) -> OneShotState:
+        stack = total.whole()
         # If the stack lacks columns, `leading` adds arbitrary ones, which would not show the gap.
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))

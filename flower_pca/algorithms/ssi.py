@@ -207,6 +207,9 @@ class SSI(Iterative[SSIState]):
     def unsent(self, state: SSIState) -> Array:
         return state.block
 
+    def room(self, state: SSIState) -> float:
+        return state.progress.room
+
     def finish(self, state: SSIState, model: Model) -> Model:
         Z = state.averaged.block
         if Z is None or state.Y is None:

@@ -7,7 +7,7 @@ clients. Without weights, each client counts once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -31,7 +31,7 @@ _LITTLE: Final = 1e-7
 _ASIDE: Final = 1e-5
 _ENTRIES: Final = 2**20  # entries of a large matrix that are copied at a time
 _ROWS: Final = 1024  # rows that are replaced at a time
-_COLUMNS: Final = 4096  # Columns of blocks that are collected before their factor replaces them.
+_COLUMNS: Final = 2**10  # Columns of blocks that are collected before their factor replaces them.
 # Between this square and its inverse, no relevant square underflows or overflows.
 _SAFE: Final = 1e-200
 _SMALL: Final = 1e-140  # the length of a column below which its square loses digits
@@ -130,20 +130,27 @@ def leading(stack: Array, width: int) -> Array:
     return np.ascontiguousarray(U[:, :width])
 
 
-def side_by_side(blocks: Iterable[Array]) -> Array:
-    """Stack blocks H of d rows side by side. Replace more than thousands of columns by d with the same HH'.
+class SideBySide:
+    """Blocks H of d rows side by side, where d columns with the same HH' replace more than a thousand.
 
     Many blocks thus need no more memory than a few.
     """
-    gathered: list[Array] = []
-    columns = 0
-    for block in blocks:
-        gathered.append(block)
-        columns += block.shape[1]
-        if columns > max(_COLUMNS, 4 * len(block)):
-            R = np.asarray(np.linalg.qr(np.hstack(gathered).T, mode="r"))
-            gathered, columns = [R.T], len(R)
-    return np.hstack(gathered)
+
+    def __init__(self) -> None:
+        self._gathered: list[Array] = []
+        self._columns = 0
+
+    def add(self, block: Array) -> None:
+        """Add a block."""
+        self._gathered.append(block)
+        self._columns += block.shape[1]
+        if self._columns > max(_COLUMNS, 4 * len(block)):
+            R = np.asarray(np.linalg.qr(self.whole().T, mode="r"))
+            self._gathered, self._columns = [R.T], len(R)
+
+    def whole(self) -> Array:
+        """Return all blocks as one."""
+        return np.hstack(self._gathered)
 
 
 def norm2(E: Array) -> float:

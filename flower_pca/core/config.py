@@ -97,7 +97,8 @@ class PCAConfig:
         and fed_oapm.
     wire : {"float64", "float32", "float16", "auto"}, default="float64"
         The number format of blocks and products on the network. "float32" needs a `tol` of at least 1e-7, and
-        "float16", which scales each column, of at least 1e-3. "auto" chooses the smallest format for `tol`. It is
+        "float16", which scales each column, of at least 1e-3. "auto" chooses the smallest format for `tol`, and in
+        messages of `krylov`, `ssi` and `fed_oapm` a smaller one if its rounding does not show in the result. It is
         float64 with `dp`, with a channel, and for algorithms whose clients would accumulate rounding errors.
     explain : tuple of str, default=()
         Columns that are no features. The run computes how much of each component they explain. "site" stands for the

@@ -100,6 +100,8 @@ class Broadcast:
     serves : str
         The stage that the message is sent for, if it is not `stage`. A message of masks names the stage that they
         cover.
+    room : float
+        The largest relative error of numbers in the message and its answers that the stage has room for.
     """
 
     stage: str
@@ -111,6 +113,7 @@ class Broadcast:
     layers: Mapping[str, Arrays] = field(default_factory=dict)
     size: Callable[[Mapping[str, Array]], int] = field(default=nbytes, compare=False)
     serves: str = ""
+    room: float = 0.0
 
     __repr__ = brief
 
@@ -375,6 +378,10 @@ class Stage(ABC, Generic[S]):
     def personal(self, state: S) -> Mapping[int, Arrays]:
         """Return the arrays that single clients get in addition to the common ones."""
         return {}
+
+    def room(self, state: S) -> float:
+        """Return the largest relative error of numbers in the next message and its answers that does no harm, or 0."""
+        return 0.0
 
     def metrics(self, state: S) -> dict[str, float]:
         """Return figures of the newest round."""

@@ -177,6 +177,13 @@ class Measured:
             return self._counted()
         return self.once("moments", lambda: self.moments(own=False))
 
+    def means(self) -> tuple[Array, Any]:
+        """Return the means of the present values, to a few rounding errors, and their number."""
+        if self.missing or self.sparse:
+            there = self.observed()
+            return there.mean, there.seen
+        return self.mean, self.n
+
     def _counted(self) -> Moments:
         """Return the moments of rows that are stored by columns."""
         columns = self.columns

@@ -7,6 +7,8 @@ from typing import Final
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
 # The least tolerance that these bits allow
 FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
+# What rounding to so few bits changes, of a number
+ROUNDING: Final = {64: 0.0, 32: 2.0**-25, 16: 2.0**-12}
 
 
 def fewest(tol: float) -> int:
@@ -14,8 +16,14 @@ def fewest(tol: float) -> int:
     return min(bits for bits, least in FLOORS.items() if tol >= least)
 
 
+def fewest_within(room: float) -> int:
+    """Return the fewest bits whose rounding is at most this relative error."""
+    return min(bits for bits, error in ROUNDING.items() if error <= room)
+
+
 def why_bits(bits: int, tol: float | None) -> str:
     """Describe the choice of "auto"."""
     if tol is None:
         return f"wire uses float{bits}, because without a tolerance fewer bits cannot be justified"
-    return f"wire uses float{bits}, the fewest bits that allow tol={tol:g}"
+    fewer = "" if bits == min(FLOORS) else ", and still fewer in messages with more room for rounding"
+    return f"wire uses float{bits}, the fewest bits that allow tol={tol:g}{fewer}"

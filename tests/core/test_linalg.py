@@ -368,13 +368,20 @@ def test_qr_gives_the_factors_of_any_matrix_in_its_precision(shape, dtype):
     np.testing.assert_array_equal(linalg.orth(Y), Q)
 
 
+def side_by_side(blocks):
+    stacked = linalg.SideBySide()
+    for block in blocks:
+        stacked.add(block)
+    return stacked.whole()
+
+
 @pytest.mark.parametrize("d", [3, 30])
 def test_blocks_side_by_side_have_the_singular_vectors_of_all_in_the_memory_of_few(d):
     rng = np.random.default_rng(5)
     blocks = [rng.standard_normal((d, 100)) * np.arange(d, 0, -1)[:, None] for _ in range(90)]
     whole = np.hstack(blocks)
-    few = linalg.side_by_side(iter(blocks))
-    assert few.shape[1] < 4300 < whole.shape[1]
+    few = side_by_side(blocks)
+    assert few.shape[1] < 1200 < whole.shape[1]
     assert np.allclose(few @ few.T, whole @ whole.T, rtol=1e-12, atol=1e-9)
     assert sine(linalg.leading(few, 2).T, np.linalg.svd(whole, full_matrices=False)[0][:, :2].T) < 1e-12
-    assert np.array_equal(linalg.side_by_side(blocks[:40]), np.hstack(blocks[:40]))
+    assert np.array_equal(side_by_side(blocks[:10]), np.hstack(blocks[:10]))

@@ -441,8 +441,8 @@ class Krylov(Iterative[KrylovState]):
         rest = np.array(S, order="F")
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
-        # `off` is an error of the answer, mostly of its rounding. In T, which is symmetric, it would move all Ritz vectors
-        # by as much. In H alone, it moves those to which the newest block counts, and less and less does.
+        # `off` is an error of the answer, mostly of its rounding. In T, which is symmetric, it would move all Ritz
+        # vectors by as much. In H alone, it moves those to which the newest block counts, and less and less does.
         inside = np.vstack([known, own]) + off
         some = state.k
         if Q.shape[1] + S.shape[1] > widest:

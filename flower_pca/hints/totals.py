@@ -37,9 +37,6 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str
             left = rows[len(rows) - 1 - below :]
             sums = total - np.nansum(left, axis=0)
             count = seen - np.sum(~np.isnan(left), axis=0)
-            # A look at the first lines is enough to pass over nearly all tables.
-            if not _is_near(last, sums, sums / np.maximum(count, 1.0), above[:LEAST], count).any():
-                continue
             if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
                 place = capital(client.table.place(client.n - 1 - below))
                 yield f"{place} is the {what} of the lines above it, not a row of its own. Remove it."
@@ -78,14 +75,6 @@ def _look_like_totals(tables: Array) -> Array:
     slack = rounding + _most_off(n) / n + 1e-8 * np.abs(mean)
     means = ((np.abs(last - mean) <= slack) | np.isnan(last) | ~varies).all(axis=1)
     return np.asarray(sums | means)
-
-
-def _is_near(last: Array, total: Array, mean: Array, first: Array, n: Any) -> Array:
-    """Return, by column, whether a last line is about the total or the mean of n lines, of which some are the first."""
-    # Later lines may have more decimal places, so these are at most as exact.
-    steps = _rounding(first).min(axis=-2)
-    slack = _rounding(last) + 4.0 * np.sqrt(n / 12.0) * steps + 1e-8 * np.abs(total)
-    return np.asarray((np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack))
 
 
 def _sum_or_mean(

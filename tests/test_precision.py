@@ -153,6 +153,24 @@ def test_a_grid_gives_the_bits_of_the_run_in_process(algorithm, wire):
     assert all(r.bytes_up > up and r.bytes_down > down for r, (up, down) in pairs)
 
 
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi"])
+@pytest.mark.usefixtures("lines")
+def test_a_grid_and_a_run_in_process_take_the_same_bits_for_each_message(algorithm):
+    there = PCAStrategy(algorithm, n_components=3, wire="auto").fit(grid_of(ROWS))
+    assert_same_bits(there, simulate(algorithm, ROWS, n_components=3, wire="auto"))
+
+
+def test_a_resumed_run_takes_the_same_bits_for_each_message(tmp_path):
+    def stop(run):
+        if run.history.count == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        simulate("krylov", ROWS, n_components=3, wire="auto", checkpoint=tmp_path / "run", on_round=stop)
+    resumed = simulate("krylov", ROWS, n_components=3, wire="auto", checkpoint=tmp_path / "run")
+    assert_same_bits(resumed, simulate("krylov", ROWS, n_components=3, wire="auto"))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_nodes_that_answer_from_fixed_statistics_and_count_their_columns_serve_it(tmp_path):

@@ -167,5 +167,5 @@ def test_the_scale_of_a_column_is_no_number_beside_the_block(kind):
     assert np.array_equal(said[0], node.ask("ssi", {"Z": block})["Y"])
     for much in (300, 32767):  # above the allowed size, and above the range of floats
         told = node.client.fit([small, np.array([0, much], np.int16)], config)[2]["refusal"]
-        assert told.startswith("Z of the server's message has ")
+        assert told.startswith("The array Z of the server's message has ")
     assert np.array_equal(node.client.fit([small, np.array([-32768, -2000], np.int16)], config)[0][0], np.zeros((D, 2)))

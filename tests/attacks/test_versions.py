@@ -165,7 +165,7 @@ def test_a_column_more_hides_no_row_more(tmp_path):
     beside = RNG.standard_normal((len(X) + 1, 1))
     before = product(Table(X, NAMES), tmp_path)
     more = np.hstack([with_new(X), beside])
-    with pytest.raises(RefusedError, match="Z of this message"):  # The node still has twelve columns.
+    with pytest.raises(RefusedError, match="Z of the server's message"):  # The node still has twelve columns.
         Node(0, Table(more, (*NAMES, "m")), memory_dir=tmp_path, **LOT).ask("ssi", {"Z": np.eye(D + 1)})
     assert np.array_equal(product(Table(more, (*NAMES, "m")), tmp_path), before)
 

@@ -79,6 +79,18 @@ class Basis:
         object.__setattr__(longer, "room", room)
         return longer
 
+    def beside(self, S: Array) -> Array:
+        """Return a copy of S in column order that is valid until a block is added.
+
+        It is in the memory of columns to come if there is enough, because new memory costs more time than the copy.
+        """
+        room, m = self.__dict__.get("room"), self.columns.shape[1]
+        if room is None or room.used != m or m + S.shape[1] > room.array.shape[1]:
+            return np.array(S, dtype=np.float64, order="F")
+        copy: Array = room.array[:, m : m + S.shape[1]]
+        copy[:] = S
+        return copy
+
     def turned(self, W: Array) -> Basis:
         """Return Q W."""
         return Basis(linalg.times(self.columns, W))
@@ -438,7 +450,7 @@ class Krylov(Iterative[KrylovState]):
         first = linalg.about_norm2(T)
         since = int(np.argmax(np.append(known.any(axis=1), True)))
         # In column order like the basis, because BLAS is faster then.
-        rest = np.array(S, order="F")
+        rest = basis.beside(S)
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
         # `off` is an error of the answer, mostly of its rounding. In T, which is symmetric, it would move all Ritz

@@ -281,7 +281,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
     # numpy would copy single-precision rows into double precision for a double-precision block.
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
     less = None if frame.mean is None else frame.mean @ W
-    total = np.zeros(Z.shape)
+    total: Array | None = None
     sums = np.zeros(Z.shape[1])
     for S in blocks:
         Y = np.asarray(S @ W)
@@ -289,8 +289,15 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
             Y -= less
             # BLAS takes a fifth of numpy's time for sums of so few columns.
             sums += np.ones(len(Y)) @ Y
-        _add_product(total, S, Y)
+        if total is None and not isinstance(S, np.ndarray):
+            # scipy makes the product anew, and to touch the memory of a second sum takes as long as the product.
+            total = np.asarray(S.T @ Y, dtype=np.float64)
+        else:
+            total = np.zeros(Z.shape) if total is None else total
+            _add_product(total, S, Y)
         del S  # A piece of a file need not be in memory while the next one is read.
+    if total is None:
+        return np.zeros(Z.shape)
     if frame.mean is not None:
         _add_product(total, frame.mean[None], -sums[None])
     return frame.unscale(total)

@@ -80,13 +80,13 @@ PAGES: Final = {
         "**Yes, if you read the paper as the authors' public program does.** Then half of the errors of Table 6 come "
         "out within 8 per cent, 59 of 60 within a factor of 1.6, and vanilla LocalPower is unstable as the paper says.",
         "If you measure the error as the paper's words define it, the errors of LocalPower with OPT are 1.1 to 86 "
-        "times the printed ones, 2.3 times in the median. Ten of the paper's fifteen data sets are at hand.",
+        "times the printed ones, 2.3 times in the median. Ten of the paper's fifteen data sets are available.",
         (
             Card(
                 "Out of the 15 datasets, LocalPower has the smallest error mean and std on 12 datasets.",
                 "Section 5.1, Table 6",
                 "local_power/table6",
-                "LocalPower has the smallest mean on nine of the ten sets at hand. On mnist DR-SVD has the smallest "
+                "LocalPower has the smallest mean on nine of the ten available sets. On mnist DR-SVD has the smallest "
                 "mean. Both hold in the paper too.",
                 by_set("OPT", "sign"),
             ),
@@ -113,7 +113,8 @@ PAGES: Final = {
                 "The decay strategy not only makes convergence faster but also improves the final precision well.",
                 "Section 5.2, Tables 2 and 7",
                 "local_power/table7",
-                "On nine of the ten sets at hand decay makes OPT's error smaller, on space-ga by 4e9 times. On ijcnn1 "
+                "On nine of the ten available sets decay makes OPT's error smaller, on space-ga by 4e9 times. On "
+                "ijcnn1 "
                 "it does not; the paper's is larger there, too. Our errors follow the paper's over twelve powers of "
                 "ten. Single ratios are far from 1 because single runs differ by more than the mean.",
                 by_set("OPT", "sign", "vanilla"),
@@ -122,7 +123,7 @@ PAGES: Final = {
                 "It can be seen that for a fixed n, the larger m, the larger eta.",
                 "Table 5",
                 "local_power/table5",
-                "Eta grows with m on each of the ten sets at hand. Half of our means are within 8 per cent of the "
+                "Eta grows with m on each of the ten available sets. Half of our means are within 8 per cent of the "
                 "paper's.",
                 by_set("m=20", "m=60", "m=100", what="eta"),
             ),
@@ -188,7 +189,7 @@ PAGES: Final = {
         "**Yes, if all clients have the same covariance up to a factor.** Then the numbers of messages, the KKT "
         "violations and the order of the methods are the paper's.",
         "If clients differ by sampling, FAPS takes two and a "
-        "half times as many messages. On Fashion-MNIST, the one set of pictures at hand, FAPS is not the fastest.",
+        "half times as many messages. On Fashion-MNIST, the only available set of pictures, FAPS is not the fastest.",
         (
             Card(
                 "[Iterations:] SSI 207, FAPS 42.",
@@ -236,16 +237,17 @@ PAGES: Final = {
                 "[…] in terms of the number of iterations taken, FAPS always dominates SSI and LocalPower.",
                 "Section 5.5, Fig. 3 and Table 3",
                 "faps/table3",
-                "Not on Fashion-MNIST, the only one of the four sets that is at hand: FAPS takes 74 to 111 messages, "
+                "Not on Fashion-MNIST, the only available one of the four sets: FAPS takes 74 to 111 messages, "
                 "SSI 57 to 75.",
             ),
         ),
         (
             Reading(
-                "Are the clients' covariances alike?",
+                "Do the clients have the same covariance?",
                 "A = U S V', columns dealt to 128 clients",
                 "Alike up to a factor, as if V_i were orthonormalized on each client. Why they would be is a guess.",
-                "Table 1, FAPS: 42 in the paper, 33 to 56 alike, 103 to 110 if clients differ by sampling",
+                "Table 1, FAPS: 42 in the paper, 33 to 56 if all have the same covariance, 103 to 110 if clients "
+                "differ by sampling",
             ),
             Reading(
                 "Which is LocalPower's last number of steps?",
@@ -482,13 +484,13 @@ PAGES: Final = {
         (
             Reading(
                 "What do the theorems say?",
-                "The text at hand has lost its formulas.",
+                "Our copy of the paper lacks its formulas.",
                 "What the sentences around the formulas say.",
                 "Lemmas 4.1 and 4.2, Theorems 3.6, 3.9 and 4.4",
             ),
             Reading(
                 "Which rank have the data?",
-                "the same data in all figures; the text at hand has lost the number",
+                "the same data in all figures; our copy of the paper lacks the number",
                 "10 in Fig. 1, 30 in Figs. 2 and 3.",
                 "NORST after the first batch: .25 with rank 10 (Fig. 1a), .66 with rank 30 (Fig. 3a)",
             ),

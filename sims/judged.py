@@ -241,15 +241,16 @@ JUDGED: Final = {
     ),
     "faps_alike/fig4": Judgement(
         "same",
-        "All three fall linearly, FAPS first, then LocalPower, alike for each condition number. To a KKT violation of "
+        "All three fall linearly, FAPS first, then LocalPower, in the same way for each condition number. To a KKT "
+        "violation of "
         "1e-2 SSI takes 117 to 141 messages, LocalPower 55 to 67, FAPS 18 to 22.",
     ),
     "faps/table3": Judgement(
         "differs",
-        "On Fashion-MNIST, the only set at hand, FAPS does not dominate. If the pictures are centered, FAPS takes 74 "
+        "On Fashion-MNIST, the only available set, FAPS does not dominate. If the pictures are centered, FAPS takes 74 "
         "to 111 messages, SSI 57 to 75 and LocalPower 47 to 64. If they are not, the mean is the first component and "
         "the gap is small beside it; then FAPS takes 329 messages and more, and one run did not end. Theory says the "
-        "same: with alike clients FAPS is at best ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = "
+        "same: with identical clients FAPS is at best ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = "
         ".15 l_1 and g = l_k - l_(k+1), which is .80 if centered and .15 if not. The paper does not say whether it "
         "centers.",
         data="One of the paper's four sets.",
@@ -266,7 +267,8 @@ JUDGED: Final = {
     "faps/table1": Judgement(
         "differs",
         "Three draws of three starts each. SSI takes 130 to 426 messages (207 in the paper), FAPS with the paper's "
-        "penalties 103 to 110 (42). These clients differ by sampling. With alike clients FAPS takes 33 to 56 messages, "
+        "penalties 103 to 110 (42). These clients differ by sampling. With identical clients FAPS takes 33 to 56 "
+        "messages, "
         "see Table 1.",
         size="The leading 250 of 2000 columns.",
         cause="a reading",
@@ -296,7 +298,8 @@ JUDGED: Final = {
         "Not in the paper. This justifies measured penalties as the default: on these pages' problems they take 0.11 "
         "to 0.88 of the messages. On Fig. 4 in small size the paper's penalties do not end within 3000 messages, and "
         "measured ones take 508 to 1042. Two cases speak against them: with 4 of Table 1's 128 clients they take 1.6 "
-        "times as many messages, and if only some of the alike clients are asked at a time 1.7 to 2 times as many, or "
+        "times as many messages, and if only some of the identical clients are asked at a time 1.7 to 2 times as "
+        "many, or "
         "do not end.",
     ),
     "faps/leading": Judgement(
@@ -345,7 +348,7 @@ JUDGED: Final = {
     "leak/fig1b": Judgement(
         "in part",
         "In the paper C_1 is known long before PCA has converged, for every number of columns. Here that holds for "
-        "d=1000, where d / p is ten. With more columns the blocks of SSI become too much alike for double precision: "
+        "d=1000, where d / p is ten. With more columns the blocks of SSI become too similar for double precision: "
         "for d=3000 their rank is 1838 to 1848 after 35 messages of 100 columns, which leaves an error of 0.47, and "
         "1944 to 1953 after 100 messages. For d=5000 it is 2084 to 2101 after 55 messages, and the error 0.57.",
         data="Rows are normal; the paper says random and no more.",
@@ -457,7 +460,7 @@ JUDGED: Final = {
         "largest in testing. With 480 rows indivPCA has the smallest error in both, unlike on CIFAR-10, because so "
         "many rows tell two labels apart easily. ExactPerPCA is below CPCA, distPCA and PerPCA throughout. PerPCA is "
         "not at rest after 1000 rounds.",
-        data="Fashion-MNIST, pairs of labels to 100 clients: neither of the paper's sets is at hand.",
+        data="Fashion-MNIST, pairs of labels to 100 clients: neither of the paper's sets is available.",
         algorithm=_GROWS,
         cause="the data",
     ),
@@ -491,7 +494,8 @@ JUDGED: Final = {
     ),
     "personal/corollary3": Judgement(
         "same",
-        "The error over the mean of 1 / n_i is 15 to 16 for any rows, alike or not. Poor clients' error in the shared "
+        "The error over the mean of 1 / n_i is 15 to 16 for any rows, similar or not. Poor clients' error in the "
+        "shared "
         "components is a 20th to a 39th of what each client finds alone.",
     ),
     "personal/theorem8": Judgement(
@@ -507,28 +511,28 @@ JUDGED: Final = {
     "robust/theorem2": Judgement("same", "If rho is above the limit, L is 0 at the end."),
     "over_air/lemma41": Judgement(
         "same",
-        "The formula is missing in the text of the paper at hand. The error left is in proportion to sigma over the "
+        "The formula is missing in our copy of the paper. The error left is in proportion to sigma over the "
         "gap, never above sigma sqrt(n) / gap. The products until then are .44 to .82 times log(n / error) / "
         "log(lambda_r).",
     ),
     "over_air/lemma42": Judgement(
         "same",
-        "The formula is missing in the text of the paper at hand. The largest eigenvalue is off by .12 to .30 sigma "
+        "The formula is missing in our copy of the paper. The largest eigenvalue is off by .12 to .30 sigma "
         "sqrt(n), for every sigma and gap.",
     ),
     "over_air/theorem36": Judgement(
         "same",
-        "The formula is missing in the text of the paper at hand. NoDet's error is .18 times the turn of a batch, and "
+        "The formula is missing in our copy of the paper. NoDet's error is .18 times the turn of a batch, and "
         "simple PCA's stays at .16 for every turn, which is how the paper compares Theorems 3.6 and 3.7.",
     ),
     "over_air/theorem39": Judgement(
         "same",
-        "The formula is missing in the text of the paper at hand. After the change, of a right angle, the error falls "
+        "The formula is missing in our copy of the paper. After the change, of a right angle, the error falls "
         "by the same factor a batch as at the start.",
     ),
     "over_air/robust": Judgement(
         "same",
-        "The formula is missing in the text of the paper at hand. Every outlier is found, in every seed, and the "
+        "The formula is missing in our copy of the paper. Every outlier is found, in every seed, and the "
         "error falls from batch to batch as fast as if the outliers were known: 1.2e-2, 6e-4 and 3e-5 after one, "
         "three and five batches. It ends at 1e-7 for noise of 1e-6. If outliers are ignored, the error is 1.",
     ),

@@ -117,11 +117,11 @@ def section() -> str:
         return ""
     lines = ["## Drawn by lot, and run again", ""]
     lines += [
-        f"Of {lot.of} programs that take at most {MINUTES:g} minutes {len(lot.runs)} were drawn by lot, with seed "
-        f"{lot.seed}, and run again with other seeds, on {lot.date}. A number is within the spread stated if means and "
-        f"deviations agree at {spread.LEVEL:.1%}, by Student's t and by F; if a span lies in the printed one, widened "
-        "by its own width; and else, or where a deviation is more than half of its mean, if it is off by no more than "
-        "the row's *swing*.",
+        f"On {lot.date}, we drew {len(lot.runs)} of the {lot.of} programs that take at most {MINUTES:g} minutes (seed "
+        f"{lot.seed}) and ran them with new seeds. A mean agrees if it passes Student's t-test and an F-test at "
+        f"{spread.LEVEL:.1%}. A span agrees if it lies within the recorded span, widened by its own width. Any other "
+        "number, and a mean whose deviation is more than half of it, agrees if it is off by no more than the *swing* "
+        "of its row.",
         "",
         "| program | seeds | numbers | within | outside: printed, now |",
         "|---|---|---|---|---|",

@@ -42,7 +42,7 @@ The cause of a difference is one of four:
 |---|---|
 | our choice | This package does something else than the paper, on purpose. |
 | a reading | The paper does not say what was done, and the number depends on it. |
-| the data | The paper's data are not published or not at hand. |
+| the data | The paper's data are not published or not available. |
 | the paper | The paper's words do not produce its numbers, or its statement does not hold for its problem. |
 
 Most numbers come from five or ten seeds and are printed with their spread: as *3..7*, the least and the most of the
@@ -51,8 +51,8 @@ seeds, which is one number if all seeds agree, or as a mean with its deviation i
 row swings by more than its last digit, and *one seed* that the row has no spread. Below each table stands which seeds
 ran.
 
-*As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. *All that can
-be had* means that only the data are not the paper's, because they are not published or not at hand.
+The column *as the paper's* lists what our run shares with the paper: data, size, algorithm, repetitions. *All that can
+be had* means that only the data are not the paper's, because they are not published or not available.
 
 ## How to run it again
 
@@ -175,7 +175,7 @@ def drawn_from(card: Card) -> bool:
 
 
 def _index() -> str:
-    lines = ["| paper | does it come out? | claims | items |", "|---|---|---|---|"]
+    lines = ["| paper | can it be reproduced? | claims | items |", "|---|---|---|---|"]
     for key, (title, _) in PAPERS.items():
         page = PAGES[key]
         items = [item for item in ITEMS if item.paper == key and item.program and not item.beside]
@@ -194,7 +194,7 @@ def _page(key: str) -> str:
     others = [item for item in items if item.beside]
     counted = [item for item in items if item.program and not item.beside]
     parts = [
-        f"# {title}: do its experiments come out?\n",
+        f"# {title}: can its experiments be reproduced?\n",
         MADE,
         f"\n{page.answer} {page.more}\n",
         _counts(page, counted),
@@ -205,7 +205,7 @@ def _page(key: str) -> str:
         parts += [f"## What the paper does not say\n\n{_readings(page)}"]
     parts += [f"## Every table and figure\n\n{_overview(experiments)}"]
     parts += [f"## Theorems\n\n{_overview(proved)}"] if proved else []
-    parts += [f"## Beside the paper\n\n{_overview(others)}"] if others else []
+    parts += [f"## Additional experiments\n\n{_overview(others)}"] if others else []
     parts += ["## All numbers\n", f"{citation}. Figures of the paper are cited; ours come from recorded runs.\n"]
     shown: set[str] = set()
     for item in [*experiments, *proved, *others]:
@@ -222,7 +222,7 @@ def _counts(page: Paper, items: list[Item]) -> str:
     found = Counter(map(agreement, items))
     how = ", ".join(f"{found[name]} *{name}*" for name in (*AGREEMENTS, UNRUN) if found[name])
     return (
-        f"{held} of {len(page.cards)} claims come out as in the paper. A program can run {len(items)} of its tables, "
+        f"We found {held} of {len(page.cards)} claims as in the paper. A program can run {len(items)} of its tables, "
         f"figures and theorems: {how}. The [index](index.md#how-to-read-the-pages) says what these words mean.\n"
     )
 
@@ -263,10 +263,11 @@ def _summary() -> str:
     counted = Counter(agreement(item) for item in ITEMS if not item.beside)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
     had = [item for item in runnable if marked(item).startswith("all")]
-    words = "; ".join(f"{how}: {count}" for how, count in sorted(counted.items()))
-    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {len(had)} with all that can be had."
-    first += f" {len(found)} recorded."
-    return f"{first} {words[:1].upper()}{words[1:]}.\n"
+    words = ", ".join(f"{counted[how]} {how}" for how in (*AGREEMENTS, UNRUN) if counted[how])
+    first = f"We ran {len(found)} of {len(runnable)} items. {whole} match the paper in data, size, algorithm and "
+    first += f"repetitions. In {len(had) - whole} more only the data differ, because they are not published or not "
+    first += "available."
+    return f"{first} Verdicts: {words}.\n"
 
 
 def _overview(items: list[Item]) -> str:

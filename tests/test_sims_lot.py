@@ -149,7 +149,7 @@ def test_items_are_drawn_by_lot_and_run_with_other_seeds(drawing, capsys):
     assert {tuple(again.seeds) for again in kept.runs} == {(1000, 1001, 1002, 1003, 1004)}
     assert all((again.numbers, again.unstated, again.off) == (1, 0, []) for again in kept.runs)
     assert "1 of 1 numbers within the spread stated" in capsys.readouterr().out
-    assert "Of 3 programs that take at most 5 minutes 2 were drawn by lot, with seed 3," in lot.section()
+    assert "we drew 2 of the 3 programs that take at most 5 minutes (seed 3) and ran them" in lot.section()
 
 
 def test_every_program_in_the_lot_is_of_an_item():

@@ -185,6 +185,21 @@ def test_beside_much_noise_as_many_components_converge_where_two_attempts_agree(
 
 
 @pytest.mark.slow
+def test_columns_that_drift_away_are_named_even_if_one_long_row_is_clean_by_chance() -> None:
+    rng = np.random.default_rng([531, 0])
+    n, d = int(rng.choice([40, 60])), int(rng.choice([30, 45]))
+    rank, noise = int(rng.integers(1, 4)), float(rng.choice([0.0, 0.01]))
+    L = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, d))
+    X = L.copy()
+    drifting = np.sort(rng.choice(d, d // 6, replace=False))
+    X[:, drifting] += np.linspace(0.0, 20.0, n)[:, None]
+    X += noise * rng.standard_normal((n, d))
+    result = simulate("consensus_rpca", np.array_split(X, 4), n_components=rank)
+    assert result.status.ok, result.status
+    np.testing.assert_array_equal(result.undetermined_columns_, drifting)
+
+
+@pytest.mark.slow
 def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     L, _ = SMALL
     rows = ROWS.copy()

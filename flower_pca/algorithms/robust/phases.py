@@ -86,7 +86,8 @@ def after_proof(attempt: Attempt, problem: Problem, total: Mapping[str, Array]) 
     """Return the attempt after a message of a proof: one power step further, or with its verdict."""
     now = replace(attempt, G=total["G"], steps=attempt.steps + 1)
     if attempt.block is None:
-        weak = proof.weak_columns(total["M"], total["F"])
+        seen = float(total["counts"][0].sum()) / (problem.n * problem.d)
+        weak = proof.weak_columns(total["M"], total["F"], seen)
     else:
         x, weak = proof.power_step(total["M"], attempt.block, total["image"])
         now = replace(now, x=x)

@@ -37,7 +37,7 @@ from flower_pca.core.kinds import ROWS, Kind, Part
 # eigenvalue. A limit of 0.03 has let wrong answers pass. Power steps never underestimate the least eigenvalue,
 # so their limit is higher.
 LEAST, LEAST_BOUND = 0.06, 0.1
-# If a smaller share of a row's entries is clean, they may be clean by chance.
+# If a smaller share of the entries of a row or column is clean, they may be clean by chance.
 BAD: Final = 0.3
 SEED: Final = 20
 # The length of a row of V below which its squares underflow
@@ -190,12 +190,16 @@ def answer(
     return {**sums, "image": ((1.0 - W) * (V @ x.T)).T @ V}
 
 
-def weak_columns(G: Array, F: Array) -> Array:
-    """Return which columns their clean entries do not determine, from the matrices of all columns."""
+def weak_columns(G: Array, F: Array, seen: float) -> Array:
+    """Return which columns their clean entries do not determine, or have so few that these may be clean by chance.
+
+    F are the matrices of all columns, and `seen` is the share of entries that are neither missing nor hidden.
+    """
     root = np.linalg.cholesky(_regular(G))
     half = np.linalg.solve(root, symmetric(F, len(G)))
     values = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
-    return np.asarray(values[:, 0] < LEAST)
+    # The mean is the share of clean entries, each weighted by what it tells about the column.
+    return np.asarray((values[:, 0] < LEAST) | (values.mean(axis=1) < BAD * seen))
 
 
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:

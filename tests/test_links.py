@@ -23,12 +23,12 @@ def links(page):
 
 
 def anchors(path):
-    """What the headings of a page are called in links to them."""
-    found = re.findall(
-        r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.M), re.MULTILINE
-    )
-    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in found]
-    return [re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in plain]
+    """Return the names of a page's headings in links, and of the objects that it documents."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    named = [re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in plain]
+    return named + re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
 
 
 def check_links(page):

@@ -84,7 +84,10 @@ def one(kind: str, path: Path, gigabytes: float, answers: str) -> dict[str, obje
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     began, wall = time.process_time(), time.monotonic()
     if kind == "incremental":
-        model = IncrementalPCA(K, batch_size=10 * X.shape[1]).fit(X)
+        # `fit` copies a mapped file into memory as a whole, in scikit-learn 1.9.
+        model, batch = IncrementalPCA(K), 10 * X.shape[1]
+        for i in range(0, len(X) - K, batch):
+            model.partial_fit(X[i : i + batch])
         components, messages = model.components_, 0
     else:
         shards = partition.deal(loaded, "contiguous", CLIENTS)

@@ -19,7 +19,7 @@ from scipy import optimize
 from test_profiles import BUDGET, CLAIMS, OPENING, ROW, SHARDS, Foe, X, noise_known
 from twins import twins
 
-from flower_pca import assembly, make, registry
+from flower_pca import assembly, client_half, make, registry
 from flower_pca.algorithms.covariance import unpack
 from flower_pca.cli import main
 from flower_pca.clients.policy.profiles import SETS
@@ -457,6 +457,52 @@ def each_node_by_harmonized_sums(foe):
     assert np.abs(found - true).max() < 1e-6
 
 
+def rows_with_root(root):
+    """72 rows X with X'X = root root'."""
+    return np.vstack([root.T, -root.T] * 12) / np.sqrt(24.0)
+
+
+def each_node_by_personalized_sums(foe):
+    """C of a node, but for a multiple of the identity, for a server that knows it roughly before."""
+    rng = np.random.default_rng(0)
+    roots = [np.tril(rng.standard_normal((3, 3))) + np.diag([3.0, 2.0, 1.0]) for _ in "123"]
+    rows = [
+        np.vstack([root.T / np.sqrt(2.0 * n)] * n + [-root.T / np.sqrt(2.0 * n)] * n)
+        for n, root in enumerate(roots, 12)
+    ]
+    blocks = [np.linalg.qr(rng.standard_normal((3, 1)))[0] for _ in range(14)]
+    asked = [{"U": U, "b": U, "own": 1, "samples": False, "steps": 0} for U in blocks]
+    shapes = {part: which.shape for part, which in registry.STAGES["exact_per_pca"].parts(asked[0], 3).items()}
+    nodes = foe.nodes(rows)
+    told = []
+    for arrays in asked:  # each in a run of its own, because nodes begin with the own components of their last answer
+        sums = Sums(nodes, algorithm="exact_per_pca")
+        told.append(sums.sum("exact_per_pca", arrays, shapes, dict.fromkeys(shapes, 1e4))["Z"])
+    lower = np.tril_indices(3)
+
+    def of(guess):
+        for entries in np.split(guess, 3):
+            root = np.zeros((3, 3))
+            root[lower] = entries
+            yield root
+
+    def missed(guess):
+        tables = [LocalData(rows_with_root(root)) for root in of(guess)]
+        arrays = [{name: np.asarray(a) for name, a in one.items()} for one in asked]
+        found = [sum(client_half.answer("exact_per_pca", one, rows, {})[0]["Z"] for rows in tables) for one in arrays]
+        return np.ravel(np.array(found) - told)
+
+    true = np.concatenate([root[lower] for root in roots])
+    found = optimize.least_squares(missed, true + rng.normal(0.0, 0.02, 18), xtol=1e-14, ftol=1e-14, gtol=1e-14).x
+    apart = [one @ one.T - other @ other.T for one, other in zip(of(found), of(true), strict=True)]
+    assert min(np.abs(C - np.trace(C) / 3.0 * np.eye(3)).max() for C in apart) < 1e-6
+
+
+def each_node_by_sums_that_are_not_of_products(foe):
+    each_node_by_harmonized_sums(foe)
+    each_node_by_personalized_sums(foe)
+
+
 def products_of_two_columns(foe):
     """The product of two codes counts who has both; that of two measurements may be one person's."""
     codes = [
@@ -500,7 +546,7 @@ LEFT_OPEN = {
     "If one person has a value far beyond all others": a_person_with_a_value_far_beyond_all_others,
     "If one person differs from all others in a combination with a column": a_person_in_a_combination_of_columns,
     "If one person differs from all others in a combination of three": a_person_in_codes_that_are_not_found,
-    "If a run harmonizes sites": each_node_by_harmonized_sums,
+    "If a run harmonizes sites or looks": each_node_by_sums_that_are_not_of_products,
     "For every two columns, C holds the sum": products_of_two_columns,
     "If a combination of columns has the same value": combinations_of_one_node,
     "With another memory_dir": again_in_another_folder,

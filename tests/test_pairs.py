@@ -28,7 +28,7 @@ from flower_pca.names.levels import read_levels
 pytestmark = [pytest.mark.usefixtures("lines"), pytest.mark.filterwarnings("ignore:theta is")]
 
 K = 2
-SENTENCE = re.compile(r"^\S+ does not support .+\. (Use|No algorithm supports) .+\.$", re.DOTALL)
+SENTENCE = re.compile(r"^.+ does not support .+\. (Use|No algorithm supports) .+\.$", re.DOTALL)
 RULE = re.compile(
     r"^(.+ cannot be combined with .+: .+|With .+ all clients must be present, because .+)\. .+\.$", re.DOTALL
 )

@@ -225,7 +225,7 @@ class Krylov(Iterative[KrylovState]):
     Reference: Golub and Underwood 1977 (block Lanczos). The thick restart follows Wu and Simon 2000.
 
     Cost per round: 4 n_i d p flops on a client, and p columns of d floats each way. If Q has m
-    columns, the server needs 4 d m p flops, and at least (4/3) m^3 flops for the k leading
+    columns, the server needs 2 to 4 d m p flops, and at least (4/3) m^3 flops for the k leading
     eigenvectors of an m x m matrix. m grows by p in each round up to max(600, 16 p), so the cost of
     a round is bounded. In our measurements this bound added at most one message in thirty. With
     more than 100,000 columns, Q has as many columns as fit into 512 MB, but at least 8 p. This

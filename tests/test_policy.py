@@ -45,7 +45,7 @@ def test_a_node_that_answers_in_masks_only():
     result = strategies.Krylov(n_components=2).fit(grid)
     ((stage, number, words),) = refusals(grid, result)
     assert (stage, number) == ("opening", 0)
-    assert "This node answers masked messages only, because its masked_only is set." in words
+    assert "This node answers masked messages only, because its rule masked-only is set." in words
     assert is_pca_of(result, OTHERS)
     masked = strategies.Krylov(n_components=2, mask=True).fit(grid)
     assert is_pca_of(masked, SHARDS)
@@ -57,7 +57,7 @@ def test_a_node_that_answers_so_many_messages_in_a_run():
     result = strategies.SSI(n_components=2, min_rounds=6).fit(grid)
     ((stage, number, words),) = refusals(grid, result)
     assert (stage, number) == ("ssi", 3)
-    assert "This node answers at most 3 messages in a run (its max_messages)." in words
+    assert "This node answers at most 3 messages in a run (its rule max-messages)." in words
     assert is_pca_of(result, OTHERS, angle=1e-4)
 
 
@@ -90,7 +90,7 @@ def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
 
 
 def test_too_many_refusals_end_the_run():
-    with pytest.raises(NotEnoughNodes, match="masked_only is set"):
+    with pytest.raises(NotEnoughNodes, match="masked-only is set"):
         strategies.Krylov(n_components=2).fit(grid_of(SHARDS, masked_only=True))
 
 

@@ -16,12 +16,13 @@ from flwr.clientapp import ClientApp
 
 from flower_pca.base.errors import ConfigError
 
+_CLIPS: Final = "Run with dp=..., which clips rows. To clip only your training, give the mod to your own function"
 _SPOIL: Final = {
-    "LocalDpMod": 'Run with dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)", or give it to your own function alone',
-    "fixedclipping_mod": "Run with dp=..., whose rows are clipped, or give it to your own function alone",
-    "adaptiveclipping_mod": "Run with dp=..., whose rows are clipped, or give it to your own function alone",
-    "secagg_mod": "Run with mask=True, or give it to your own function alone",
-    "secaggplus_mod": "Run with mask=True, or give it to your own function alone",
+    "LocalDpMod": 'Run with dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)", or give the mod only to your own function',
+    "fixedclipping_mod": _CLIPS,
+    "adaptiveclipping_mod": _CLIPS,
+    "secagg_mod": "Run with mask=True, or give the mod only to your own function",
+    "secaggplus_mod": "Run with mask=True, or give the mod only to your own function",
 }
 
 

@@ -223,7 +223,7 @@ def run_keys(given: argparse.Namespace) -> int:
     return 0
 
 
-_SENT: Final = "What was sent cannot be taken back: results, and the differences between them, stay with who has them."
+_SENT: Final = "What was sent cannot be taken back: whoever received results keeps them, and can compare them."
 _LOGS: Final = "Not erased: rows, logs, backups, Flower's own state of current runs, and what other machines keep."
 _COUNTS: Final = "The ledger keeps its counts, so that no budget starts again. --what ledger erases it."
 _ANEW: Final = (

@@ -34,7 +34,7 @@ ROWS: Final = Requirement(
 WHOLE: Final = Requirement(
     lambda result, shards: ROWS.met(result, shards) and result.config.get("partitioned_by") != "columns",
     "needs the rows of the clients, with the same columns at all of them",
-    "Add shards=[...], or draw scores.",
+    'Add shards=[...]. After a run with partitioned_by="columns", draw "scores" instead.',
 )
 SCORES: Final = replace(
     ROWS, met=lambda result, shards: ROWS.met(result, shards) or scores.own_scores(result) is not None

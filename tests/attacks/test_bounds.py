@@ -61,8 +61,8 @@ def test_max_dropouts_ends_a_search_by_halving(lost, tmp_path):
             node.start()  # A new run of Flower changes nothing.
     assert refused == lost + 1
     assert words == (
-        f"{refused} masked sums of this node have lost a member, but its max_dropouts is {lost}. Each such "
-        "sum reveals how large the answers beyond the bounds are. Ask the node's operator."
+        f"{refused} masked sums of this node have lost a member, but its rule max-dropouts allows {lost}. Each such "
+        "sum reveals how large the answers beyond the bounds are. The node's operator can raise max-dropouts."
     )
     with pytest.raises(RefusedError, match="masked sums of this node have lost a member"):
         keeps_to(nodes, 1e6)  # The node could keep to this bound.

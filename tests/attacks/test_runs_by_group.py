@@ -9,7 +9,9 @@ from flower_pca import NotEnoughNodes, keys, strategies
 
 pytestmark = pytest.mark.usefixtures("lines")
 SIX = two_lead(6)
-WORDS = r"sums with at most {} groups? of peers, of whom at most {} may be lost \(its max_groups and max_dropouts\)"
+WORDS = (
+    r"sums with at most {} groups? of peers, of whom at most {} may be lost \(its rules max-groups and max-dropouts\)"
+)
 
 
 @pytest.fixture

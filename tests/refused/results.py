@@ -143,7 +143,7 @@ PICTURE = [
     Refused(
         {"what": "errors"},
         'The picture "errors" needs the rows of the clients, with the same columns at all of them. Add '
-        "shards=[...], or draw scores.",
+        'shards=[...]. After a run with partitioned_by="columns", draw "scores" instead.',
     ),
     Refused(
         {"what": "removed", "algorithm": "consensus_rpca"},

@@ -129,8 +129,8 @@ class Policy:
         masked = request.stage == messages.STAGE
         if self._rules.masked_only and not masked:
             raise RefusalError(
-                "This node answers masked messages only, because its masked_only is set. Run the strategy with "
-                "mask=True."
+                "This node answers masked messages only, because its rule masked-only is set. Start the run with "
+                "masks: mask=True in Python, mask=true in the run-config."
             )
         if masked and messages.single(request.arrays) and not self._rules.single_masks:
             raise RefusalError(
@@ -154,8 +154,8 @@ class Policy:
         answered = int(records.values_in(self._context.state, _ANSWERED).get("messages", 0))
         if answered >= most:
             raise RefusalError(
-                f"This node answers at most {labels.count(most, 'message')} in a run (its max_messages). Ask the "
-                "node's operator, or use an algorithm of fewer rounds."
+                f"This node answers at most {labels.count(most, 'message')} in a run (its rule max-messages). Use an "
+                "algorithm that needs fewer, such as covariance, or ask the node's operator to raise max-messages."
             )
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 

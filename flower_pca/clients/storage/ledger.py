@@ -135,8 +135,9 @@ class Ledger:
         groups, losses = most or (len(self.groups) + 1, self.beyond)
         if self.beyond > losses:
             raise RefusalError(
-                f"{self.beyond} masked sums of this node have lost a member, but its max_dropouts is {losses}. Each "
-                "such sum reveals how large the answers beyond the bounds are. Ask the node's operator."
+                f"{self.beyond} masked sums of this node have lost a member, but its rule max-dropouts allows "
+                f"{losses}. Each such sum reveals how large the answers beyond the bounds are. The node's operator can "
+                "raise max-dropouts."
             )
         gone = frozenset(self.left)
         if here & gone:
@@ -154,9 +155,10 @@ class Ledger:
         if len(self.groups) >= groups:
             count = labels.count(groups, "group")
             raise RefusalError(
-                f"This node sums with at most {count} of peers, of whom at most {losses} may be lost (its max_groups "
-                "and max_dropouts), but this is another group. Each further group, and each lost member, reveals "
-                "answers of the nodes that are in only one of two sums. Ask the node's operator."
+                f"This node sums with at most {count} of peers, of whom at most {losses} may be lost (its rules "
+                "max-groups and max-dropouts), but this is another group. Each further group, and each lost member, "
+                "reveals answers of the nodes that are in only one of two sums. Start the run with the earlier nodes, "
+                "or ask the operator to raise max-groups."
             )
         self._require_lot(lots, None)
         self.groups.append(Group(here, epoch=self.epoch))

@@ -294,6 +294,16 @@ def test_a_person_in_whom_the_gaps_of_two_columns_differ_is_not_revealed(how):
     np.testing.assert_allclose(sum_of_gaps(node, others, "hb", 2), X[but_for(count, HALF) > 0, :2].sum(axis=0))
 
 
+@pytest.mark.parametrize("missing", ["local_mean", "mean"])
+@pytest.mark.parametrize("gaps", [1, 30, 120])
+def test_people_without_either_of_two_codes_do_not_hide_the_person_in_whom_they_differ(gaps, missing):
+    """Means replace their values, and are nearly alike. So the difference of the columns was nearly that person."""
+    rows = pd.DataFrame(X[:, :2], columns=["age", "bmi"]).assign(dia=HALF, ins=but_for(1, HALF))
+    rows.loc[N - gaps :, ["dia", "ins"]] = np.nan
+    found = small_cells.find(LocalData(Table.of(rows), missing=True), Rules(min_rows=20, missing=missing))
+    assert found["ins"] == "dia with ins"
+
+
 def test_gaps_of_all_people_with_a_code_except_one_reveal_nobody(caplog):
     rows = pd.DataFrame(X[:, :2], columns=["age", "bmi"]).assign(
         dia=HALF, hb=np.where(but_for(1, HALF) > 0, np.nan, X[:, 2])

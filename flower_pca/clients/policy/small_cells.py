@@ -260,7 +260,8 @@ def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -
     codes = np.column_stack([codes, np.isnan(_columns(data, gaps))])
     last: set[int] = set()
     left = [*range(codes.shape[1])]
-    more: list[tuple[int, ...]] = [*_pairs(codes, least)]
+    missing = np.column_stack([there, np.zeros((len(codes), len(gaps)), dtype=bool)])
+    more: list[tuple[int, ...]] = [*_pairs(codes, least, missing)]
     # Without its last column, a combination may leave another one among the remaining columns.
     while True:
         for some in more:
@@ -273,12 +274,17 @@ def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -
             return
 
 
-def _pairs(codes: Array, least: int) -> Iterator[tuple[int, int]]:
-    """Find pairs of columns whose values lie on a line in all but few rows."""
+def _pairs(codes: Array, least: int, missing: Array | None = None) -> Iterator[tuple[int, int]]:
+    """Find pairs of columns whose values lie on a line in all but few rows.
+
+    Rows in which both values are missing do not count. Their replacements lie near the line, or on it if the
+    server chooses them.
+    """
     inverse = [np.unique(column, return_inverse=True) for column in codes.T]
     for i, j in np.argwhere(np.triu(_alike(inverse, least), 1)).tolist():
         (first, a), (others, b) = inverse[i], inverse[j]
-        cells, counts = np.unique(a * len(others) + b, return_counts=True)
+        both = slice(None) if missing is None else ~(missing[:, i] & missing[:, j])
+        cells, counts = np.unique((a * len(others) + b)[both], return_counts=True)
         points = np.column_stack([first[cells // len(others)], others[cells % len(others)]])
         if _off_a_line(points, counts, least):
             yield i, j

@@ -448,10 +448,11 @@ def about_norm2(T: Array) -> float:
     if largest == 0.0:
         return 0.0
     T = T / largest  # Its squares neither overflow nor underflow.
-    v, size = T[:, int(np.argmax(_lengths(T)))], 1.0
+    v = T[:, int(np.argmax(_lengths(T)))].copy()
+    size = math.sqrt(v @ v)  # For such short vectors, `np.linalg.norm` takes longer than the product with T.
     for _ in range(8):
-        v = T @ (v / np.linalg.norm(v))
-        size = float(np.linalg.norm(v))
+        v = T @ (v / size)
+        size = math.sqrt(v @ v)
     return largest * size
 
 

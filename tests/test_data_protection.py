@@ -57,7 +57,7 @@ def test_a_masked_run_finds_what_one_table_would_give(protected_grid, algorithm)
 
 
 def test_a_run_without_masks_gets_no_answer(protected_grid):
-    with in_a_run(), pytest.raises(NotEnoughNodes, match="masked_only is set"):
+    with in_a_run(), pytest.raises(NotEnoughNodes, match="masked-only is set"):
         strategies.PCAStrategy("krylov", **ASKED).fit(protected_grid)
 
 

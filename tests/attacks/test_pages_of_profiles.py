@@ -288,7 +288,7 @@ WORDS = {  # the words of a refusal, by the sentence of the page
 }
 FIRST = {  # other refusals that may come first
     "open": "allow_noise is not set",
-    "masked": "allow_noise is not set|masked_only is set",
+    "masked": "allow_noise is not set|masked-only is set",
     "private": "only with noise|bounded answers",
 }
 

@@ -121,7 +121,7 @@ class Foe:
 
 
 def no_answer_of_its_own(foe):
-    foe.refused_whatever_is_asked("masked_only is set", foe.nodes()[0])
+    foe.refused_whatever_is_asked("masked-only is set", foe.nodes()[0])
 
 
 def in_sums_with_two_others_of_its_list(foe):
@@ -420,7 +420,7 @@ def nothing_of_single_people_by_columns(foe):
         frame = Frame(split=split)
         for stage, arrays in asked.items():
             with pytest.raises(
-                RefusedError, match=f"split_columns is not set|masked_only is set|{OTHERS}|only with noise"
+                RefusedError, match=f"split_columns is not set|masked-only is set|{OTHERS}|only with noise"
             ):
                 nodes[0].ask(stage, arrays, frame, algorithm=algorithm_of(stage))
         with pytest.raises(RefusedError, match="split_columns is not set"):
@@ -434,7 +434,7 @@ def nothing_of_fewer_rows(foe):
     if foe.profile == "masked":
         foe.refused("from 20 rows on", [X[:0], *SHARDS[1:]])
     foe.refused_whatever_is_asked(
-        "fewer rows than its min_rows, 20|from 20 rows on|masked_only is set|only with noise", foe.nodes(few)[0]
+        "fewer rows than its min_rows, 20|from 20 rows on|masked-only is set|only with noise", foe.nodes(few)[0]
     )
 
 

@@ -80,7 +80,7 @@ def test_two_federations_that_differ_by_a_site_do_not_reveal_the_site(tmp_path):
 
     sums(sites_of((0, 1, 2), tmp_path, 10))
     sums(sites_of((0, 1, 2), tmp_path, 30))  # The same nodes again reveal nothing new.
-    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
+    with pytest.raises(RefusedError, match="max-groups and max-dropouts"):
         sums(sites_of((0, 1, 2, 3), tmp_path, 20))
 
 

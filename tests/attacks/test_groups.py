@@ -39,7 +39,7 @@ def test_no_sums_of_other_groups_tell_a_single_node(groups, tmp_path):
     nodes = signed(tmp_path, SHARDS, max_groups=1)
     Sums([nodes[i] for i in groups[0]]).product(EVERYTHING)
     for others in groups[1:]:
-        with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
+        with pytest.raises(RefusedError, match="max-groups and max-dropouts"):
             Sums([nodes[i] for i in others]).product(EVERYTHING)
 
 
@@ -74,7 +74,7 @@ def test_a_loss_counts_when_survivors_are_named(tmp_path):
     nodes = signed(tmp_path, SHARDS[:5], max_groups=1)
     sums = Sums(nodes)
     sums.product(EVERYTHING)
-    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
+    with pytest.raises(RefusedError, match="max-groups and max-dropouts"):
         sums.product(EVERYTHING, lost=[2])
 
 

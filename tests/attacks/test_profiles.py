@@ -140,15 +140,15 @@ def in_sums_with_two_others_of_its_list(foe):
 def always_the_same_ones(foe):
     nodes = foe.nodes()
     foe.product(nodes)
-    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
+    with pytest.raises(RefusedError, match="max-groups and max-dropouts"):
         Sums(nodes[1:]).product(ALL)
-    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
+    with pytest.raises(RefusedError, match="max-groups and max-dropouts"):
         Sums(nodes).product(ALL, lost=[3])
     nodes = foe.nodes([with_ids(rows) for rows in SHARDS], id_column="patient")
     foe.product(nodes)
     for node, rows in zip(nodes, SHARDS, strict=True):
         node.X = with_ids(np.vstack([rows, RNG.standard_normal((25, D))]))
-    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
+    with pytest.raises(RefusedError, match="max-groups and max-dropouts"):
         foe.product(nodes[1:])  # Adding people changes nothing.
 
 
@@ -430,11 +430,11 @@ def nothing_of_single_people_by_columns(foe):
 def nothing_of_fewer_rows(foe):
     """Nor how many there are."""
     few = [rows[:19] for rows in SHARDS]
-    assert not re.search(r"\b19\b", foe.refused("fewer rows than its min_rows, 20|from 20 rows on", few))
+    assert not re.search(r"\b19\b", foe.refused("fewer rows than its min_rows, 20|at least 20 rows for its first answer", few))
     if foe.profile == "masked":
         foe.refused("from 20 rows on", [X[:0], *SHARDS[1:]])
     foe.refused_whatever_is_asked(
-        "fewer rows than its min_rows, 20|from 20 rows on|masked-only is set|only with noise", foe.nodes(few)[0]
+        "fewer rows than its min_rows, 20|at least 20 rows for its first answer|masked-only is set|only with noise", foe.nodes(few)[0]
     )
 
 

@@ -86,7 +86,7 @@ def test_a_patient_a_day_is_not_told_by_other_groups(tmp_path):
     for node in nodes:
         node.X = with_new(node.X)
         node.start()
-    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
+    with pytest.raises(RefusedError, match="max-groups and max-dropouts"):
         Sums([nodes[0], nodes[1], nodes[3]]).product(ALL)
 
 

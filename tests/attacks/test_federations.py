@@ -105,7 +105,7 @@ def test_a_site_that_leaves_is_not_told_by_the_sum_of_those_that_are_left(groups
         tmp_path, [people(rows) for rows in SHARDS], profile="masked", id_column="patient", max_groups=groups
     )
     before = summed_product(nodes)
-    words = "max_groups" if groups == 1 else "nobody has been added to its rows since"
+    words = "max-groups" if groups == 1 else "nobody has been added to its rows since"
     with pytest.raises(RefusedError, match=words):
         summed_product(nodes[:3])
     lots = [RNG.standard_normal((25, D)) + i for i in range(3)]

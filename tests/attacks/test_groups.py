@@ -50,7 +50,7 @@ def test_groups_are_remembered_from_run_to_run_and_not_by_position(tmp_path):
     for node in nodes:
         node.start()
     assert Sums(nodes[::-1]).product(EVERYTHING).shape == (D, D)
-    with pytest.raises(RefusedError, match="max_groups"):
+    with pytest.raises(RefusedError, match="max-groups"):
         Sums(nodes[:3])
     assert Sums(nodes).product(EVERYTHING).shape == (D, D)  # A refused request does not count as a group.
 
@@ -115,5 +115,5 @@ def test_without_self_masks_a_sum_counts_when_it_is_uploaded(tmp_path):
     nodes = signed(tmp_path, SHARDS[:4], max_groups=1, single_masks=True)
     settings = {"masks": MaskedSums(self_masks=False), "single": True}
     Sums(nodes, **settings).product(EVERYTHING)
-    with pytest.raises(RefusedError, match="max_groups"):
+    with pytest.raises(RefusedError, match="max-groups"):
         Sums(nodes[:3], **settings).product(EVERYTHING)

@@ -57,7 +57,7 @@ def test_a_site_that_leaves_is_told_by_the_sums_of_the_others_as_the_command_say
     assert not consent.exists()
     assert leave(configs[3], "--go", "--consent", consent, "--yes") == 0
     assert leave(configs[0], "--consent", consent) == 0
-    with pytest.raises(RefusedError, match="max_groups"):
+    with pytest.raises(RefusedError, match="max-groups"):
         total_of(nodes[:3])  # Nothing has been changed yet.
     for config in configs[:3]:
         capsys.readouterr()
@@ -80,7 +80,7 @@ def test_one_site_that_has_not_agreed_is_enough_to_refuse_the_sum(missing, four,
     for i in {0, 1, 2} - {missing}:
         own = configs[i].replace(str(tmp_path / "memory"), str(tmp_path / str(i)))
         assert leave(own, "--consent", consent, "--yes") == 0
-    with pytest.raises(RefusedError, match="max_groups"):
+    with pytest.raises(RefusedError, match="max-groups"):
         total_of(nodes[:3])
 
 

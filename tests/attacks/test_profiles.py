@@ -432,7 +432,7 @@ def nothing_of_fewer_rows(foe):
     few = [rows[:19] for rows in SHARDS]
     assert not re.search(r"\b19\b", foe.refused("fewer rows than its min_rows, 20|at least 20 rows for its first answer", few))
     if foe.profile == "masked":
-        foe.refused("from 20 rows on", [X[:0], *SHARDS[1:]])
+        foe.refused("at least 20 rows for its first answer", [X[:0], *SHARDS[1:]])
     foe.refused_whatever_is_asked(
         "fewer rows than its min_rows, 20|at least 20 rows for its first answer|masked-only is set|only with noise", foe.nodes(few)[0]
     )

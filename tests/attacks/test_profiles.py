@@ -246,7 +246,7 @@ def no_number_of_the_server_meets_a_row(foe):
 
 def no_noise(foe):
     for stage, arrays in BOUNDED.items():
-        with pytest.raises(RefusedError, match=r"allow_noise is not set|masked_only"):
+        with pytest.raises(RefusedError, match=r"allow_noise is not set|masked-only"):
             foe.nodes()[0].ask(stage, {**arrays, **BUDGET}, algorithm=algorithm_of(stage))
     sums = Sums(foe.nodes())
     with pytest.raises(RefusedError, match="allow_noise is not set"):

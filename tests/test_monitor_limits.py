@@ -286,7 +286,7 @@ def test_a_file_from_before_says_that_its_components_know_the_rows(tmp_path):
     del header["histograms_of"]
     old = PCAResult.load(files.write(tmp_path / "old.npz", "result", header, arrays))
     assert old.histograms_of == "rows"
-    assert "to which the components were fitted" in Monitor(old).limits().words
+    assert "which the components were fitted to" in Monitor(old).limits().words
     assert "run again with monitor" in Monitor(old).limits().words
 
 
@@ -343,7 +343,7 @@ def test_project_is_the_same_of_a_result_its_record_and_the_estimator():
     np.testing.assert_array_equal(estimator.project(new), estimator.result_.project(new))
 
 
-def test_new_rows_much_nearer_to_the_center_are_reported(tmp_path, capsys):
+def test_new_rows_close_to_the_center_are_reported(tmp_path, capsys):
     from flower_pca import cli
 
     wide, narrow = (simulate("krylov", [rows_with_structure(n, d)], n_components=3) for n, d in ((60, 300), (900, 12)))

@@ -502,7 +502,7 @@ class Krylov(Iterative[KrylovState]):
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)
         progress = replace(progress, sure=not hides)
-        return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error), reach=reach)
+        return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error), reach=float(reach))
 
     def _widest_basis(self, state: KrylovState) -> int:
         """Return the largest number of columns of the basis, in whole blocks."""

@@ -130,7 +130,7 @@ def test_among_trusted_peers_the_noise_is_shared(tmp_path):
 
 def test_rules_about_gaps_are_numbers():
     for wrong in ("age", "age=x", float("nan"), {"age": float("inf")}):
-        with pytest.raises(Exception, match="gap_values must be a number, or one for each column by name"):
+        with pytest.raises(Exception, match="gap_values must be a number, or a number for each column by name"):
             Node(0, GAPS, gap_values=wrong)
 
 

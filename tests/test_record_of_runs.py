@@ -124,6 +124,7 @@ def test_a_month_goes_when_it_is_older_than_the_days_that_are_kept(tmp_path):
         (tmp_path / f"flower_pca-record-0-{month}.csv").write_text("began\n")
     (tmp_path / "flower_pca-record-1-2019-12.csv").write_text("of another node\n")
     Node(0, X, memory_dir=tmp_path, record_days=700).ask("ssi", Z)
+    assert Rules().record_days == 1096
     left = {path.name[-11:-4] for path in tmp_path.glob("flower_pca-record-0-*.csv")}
     assert left == {f"{datetime.now(UTC):%Y}-01", f"{datetime.now(UTC):%Y-%m}"}
     assert (tmp_path / "flower_pca-record-1-2019-12.csv").exists()

@@ -85,7 +85,7 @@ def test_run_under_masks_by_a_spec(data, tmp_path, capsys):
     assert sine(result.components_, pooled([X]).components[:3]) <= 1e-8
     assert [record.stage for record in result.history][:3] == ["mask.keys", "mask.shares", "summed_opening"]
     assert not result.history.of("mask.sum")
-    code, _, err = flower_pca(capsys, *words, "masks(neighbors=4)")
+    code, _, err = flower_pca(capsys, *words, "masks(neighbours=4)")
     assert code == 2
     assert "Did you mean 'neighbors'?" in err
 

@@ -50,7 +50,7 @@ def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algori
             for name, array in reference.local[i].items():
                 np.testing.assert_allclose(file[name], array, rtol=1e-9, atol=1e-9)
     flower_pca(capsys, "run", data, "--algorithm", algorithm, "--out", tmp_path / "plain")
-    assert not list((tmp_path / "plain").glob("*own*"))
+    assert not list((tmp_path / "plain").glob("*local*"))
 
 
 @pytest.mark.usefixtures("unillustrated")

@@ -44,7 +44,7 @@ def test_a_run_ends_by_its_objective_and_not_on_a_saddle(shared: int, own: int) 
     whole, early = digits(shared, own), digits(shared, own, 1e-5)
     assert early.status.outcome is Outcome.SETTLED
     assert early.status.ok
-    assert "no more than gain_tol=1e-05" in early.status.words
+    assert "(gain_tol=1e-05)" in early.status.words
     assert "the next step would turn the shared components by a sine of" in early.status.words
     assert len(early.history) < len(whole.history)
     assert final_objective(early) >= final_objective(whole) * (1.0 - 1e-6)

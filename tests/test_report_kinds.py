@@ -245,7 +245,7 @@ def test_a_personalized_page_has_errors_with_and_without_own_components():
     assert read.facts["theta"] == f"{result.theta_:.3g}"
     assert any("can be separated" in words for words in read.text["p"])
     loaded = read_of_kind("personal, loaded")
-    assert any("stay with the clients" in words for words in loaded.text["p"])
+    assert any("stay at the clients" in words for words in loaded.text["p"])
 
 
 @pytest.mark.slow

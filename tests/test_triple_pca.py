@@ -245,7 +245,7 @@ def test_a_client_that_has_other_components_is_counted_under_masks_too() -> None
     rows = [X + S for X, S in zip(clean, problem.S, strict=True)]
     result = simulate(SPEC, rows, n_components=SHARED, mask=True)
     assert sine(result.components_, best.components_) <= 0.012
-    assert [hint for hint in result.hints if hint.startswith("1 of 8 clients has other components")]
+    assert [hint for hint in result.hints if hint.startswith("1 of 8 clients has different components")]
     assert not run_triple(1, 0.05).hints
 
 

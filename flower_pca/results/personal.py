@@ -131,8 +131,7 @@ class PersonalResult(PCAResult):
         if site not in names:
             raise ConfigError(
                 f"The result has no client {shown(site)}. Its clients are {', '.join(names) or 'without names'}. Give "
-                "a "
-                "name or a position."
+                "a name or a position."
             )
         return names[site]
 

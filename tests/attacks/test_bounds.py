@@ -78,5 +78,5 @@ def test_an_answer_that_overflows_counts_as_a_dropout(frame, tmp_path):
     with pytest.raises(RefusedError, match="This node cannot answer from its rows, and its own log says why"):
         sums.sum("ssi", {"Z": 1e60 * ONE}, shapes, **asked)
     assert sums.send(0, {"mask.step": 2, "mask.number": 0}).keys() == {"mask.lost"}
-    with pytest.raises(RefusedError, match="max_dropouts"):
+    with pytest.raises(RefusedError, match="max-dropouts"):
         Sums(nodes)

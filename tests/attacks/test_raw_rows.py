@@ -21,7 +21,7 @@ SUMMED = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,), "pro
 def test_a_masked_opening_is_of_raw_rows(tmp_path):
     asked = {"reference": np.zeros(D), "peaks": False, "block": ONE}
     sums, bounds = Sums(signed(tmp_path, SHARDS), algorithm="krylov"), dict.fromkeys(SUMMED, 1e8)
-    with pytest.raises(RefusedError, match="An opening works on raw rows"):
+    with pytest.raises(RefusedError, match="The opening of a run needs raw rows"):
         sums.sum("summed_opening", asked, SUMMED, bounds, frame=Frame(scale=np.full(D, 2.0)))
     sums = Sums(signed(tmp_path / "own", SHARDS), algorithm="krylov")
     sums.sum("summed_opening", asked, SUMMED, bounds, frame=Frame(own=True))

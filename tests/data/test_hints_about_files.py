@@ -227,7 +227,7 @@ FAULTS = {
         lambda site: [re.sub(r"^(\d+),[^,]*,", r"\1,,", line) for line in lines_of(patients_of(site))],
         r"hint: Column weight has no value at jena",
     ),
-    "a site of two rows": (lambda site: lines_of(patients_of(site, 2)), r"hint: Jena has 2 rows: their answers nearly reveal their rows"),
+    "a site of two rows": (lambda site: lines_of(patients_of(site, 2)), r"hint: Jena has 2 rows: their answers"),
     "a point between thousands": (
         thousand,
         r"error: .*jena\.csv has a number in column age \(line \d+\) in which '\.' may separate decimals or",

@@ -112,8 +112,7 @@ class Covariance(Algorithm[CovarianceState]):
         if int(arrays["columns"]) != data.d:
             raise DataError(
                 f"This client has {labels.count(data.d, 'column')}, but the run uses {int(arrays['columns'])}. Give "
-                "all "
-                "clients the same columns."
+                "all clients the same columns."
             )
         C = data.gram()
         return {"C": pack(C), "n": np.array(data.n)}, memory

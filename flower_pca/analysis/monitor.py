@@ -129,13 +129,13 @@ class Monitor:
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
         if not result.complete:
             raise ConfigError(
-                f"Rows cannot be scored by a {type(result).__name__}, because its components alone do not "
-                "describe a row. Run krylov."
+                f"Rows cannot be scored by a {type(result).__name__}, because its components alone do not describe a "
+                "row. Run krylov."
             )
         if result.privacy is not None:
             raise ConfigError(
-                "Rows cannot be scored by the result of a run with dp, because the variances behind the limits "
-                "have noise. Use a result of a run without dp."
+                "Rows cannot be scored by the result of a run with dp, because the variances behind the limits have "
+                "noise. Use a result of a run without dp."
             )
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)

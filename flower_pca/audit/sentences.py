@@ -440,9 +440,9 @@ LASTING: Final = (
     Line(
         ("masked_only",),
         lambda r: r.masked_only and not has_noise(r),
-        "If a run harmonizes sites or looks for components of each site's own, the answers of a node are not linear in "
-        "C. From many such sums, with numbers that it chooses, the server can work out the number of rows, the means "
-        "and the variances of every single node, and with own components also C of single nodes. To refuse the "
+        "If a run harmonizes sites or looks for components of each site's own, the answers of a node are not linear "
+        "in C. From many such sums, with numbers that it chooses, the server can work out the number of rows, the "
+        "means and the variances of every single node, and with own components also C of single nodes. To refuse the "
         "second kind, name other algorithms in allow.",
         left_open=True,
     ),

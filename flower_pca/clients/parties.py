@@ -34,8 +34,7 @@ def check(request: wire.Request, rules: Rules) -> None:
     if not rules.split_columns:
         raise RefusalError(
             "This node does not take part in runs whose parties hold different columns, because its split_columns is "
-            "not "
-            f"set. {_OPERATOR}"
+            f"not set. {_OPERATOR}"
         )
     if stage is not None and not _serves(stage):
         raise ProtocolError(

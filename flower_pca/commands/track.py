@@ -255,8 +255,8 @@ def _tracker(given: argparse.Namespace) -> Tracker:
     }
     if any(of_changes.values()) and not tracker.detect:
         raise ConfigError(
-            f"{' and '.join(option for option, there in of_changes.items() if there)} works only with --detect. "
-            "Add --detect."
+            f"{' and '.join(option for option, there in of_changes.items() if there)} works only with --detect. Add "
+            "--detect."
         )
     if given.threshold is not None:
         tracker = replace(tracker, threshold=given.threshold)

@@ -222,8 +222,8 @@ class PCAConfig:
             )
         if SITE in plain["adjust"] and self.missing == "mean":
             raise ConfigError(
-                f"adjust subtracts the means of each site, and no site sends its means, so the means "
-                f"of all rows are unknown. Use {option('missing', 'local_mean')}.",
+                "adjust subtracts the means of each site, and no site sends its means, so the means of all rows are "
+                f"unknown. Use {option('missing', 'local_mean')}.",
                 setting="missing",
             )
         if self.variants is not None and self.variants.call and self.missing == "local_mean":

@@ -157,8 +157,8 @@ def check_marks(sep: object, decimal: object, thousands: object) -> None:
         )
     if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
         raise ConfigError(
-            f"thousands is {shown(thousands)}, and it must be '.', ',', \"'\" or ' ', different from decimal. "
-            "Write thousands='.'.",
+            f"thousands is {shown(thousands)}, and it must be '.', ',', \"'\" or ' ', different from decimal. Write "
+            "thousands='.'.",
             setting="thousands",
             value=thousands,
         )

@@ -130,8 +130,8 @@ def other_codes(data: AllSites) -> Iterator[str]:
             odd = [site.who for site, pair in zip(data.sites, pairs, strict=True) if pair == kinds[0]]
             here, there = (f"{pair[0]:g} and {pair[1]:g}" for pair in kinds)
             yield (
-                f"{data.title(j)} is coded by {here} at {labels.series(odd)}, but by {there} elsewhere. Use the "
-                "same codes at all sites."
+                f"{data.title(j)} is coded by {here} at {labels.series(odd)}, but by {there} elsewhere. Use the same "
+                "codes at all sites."
             )
 
 

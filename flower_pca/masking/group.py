@@ -306,6 +306,6 @@ def identity() -> Array:
 
 def _too_few(doing: str, needed: int, got: int) -> NotEnoughNodes:
     return NotEnoughNodes(
-        f"Too few clients {doing}: {got} of at least {needed}, counting a client and its neighbors. By design, no "
-        "sum can be unmasked without them. Start the run again."
+        f"Too few clients {doing}: {got} of at least {needed}, counting a client and its neighbors. By design, no sum "
+        "can be unmasked without them. Start the run again."
     )

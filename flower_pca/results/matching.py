@@ -64,9 +64,8 @@ def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: C
     """Return the rows, and require the features and all covariates by name."""
     if names is None:
         raise ConfigError(
-            "The result has no names of columns, so the covariates of new rows cannot be distinguished from features. "
-            "Run again "
-            "with rows that have names of columns."
+            "The result has no names of columns, so the covariates of new rows cannot be distinguished from "
+            "features. Run again with rows that have names of columns."
         )
     rows = read(X, (*names, *covariates.names))
     there = {*(rows.names or ()), *rows.texts, *rows.coded}

@@ -73,8 +73,8 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
     """Return the fields of the result for rows of this site. The site's means replace the means of the result."""
     if SITE not in result.adjusted_by_ and not result.harmonized_by_:
         raise ConfigError(
-            "The run neither subtracted the means of each site nor harmonized sites, so it treats rows of all "
-            "sites in the same way. Leave at_site out."
+            "The run neither subtracted the means of each site nor harmonized sites, so it treats rows of all sites "
+            "in the same way. Leave at_site out."
         )
     own = site if isinstance(site, Mapping) else _of(result, site)
     sizes = {SITE_LOCATION: result.n_features_in_, SITE_SCALE: result.n_features_in_}
@@ -112,7 +112,6 @@ def _of(result: OfSites, site: int | str) -> Mapping[str, Array]:
         there = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "none"
         raise ConfigError(
             f"The result has no local results of the site {shown(site)} (only of: {there}). If the site's node has "
-            "written "
-            "them to a file, give flower_pca.results.site.read(path)."
+            "written them to a file, give flower_pca.results.site.read(path)."
         )
     return result.local[keys[0]]

@@ -387,8 +387,8 @@ class TrackingResult:
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
-                f"The rows have {rows.shape[1]} columns, but the run had {self.n_features_in_}. Give all "
-                "columns of the run, in the same order."
+                f"The rows have {rows.shape[1]} columns, but the run had {self.n_features_in_}. Give all columns of "
+                "the run, in the same order."
             )
         return rows
 
@@ -449,8 +449,8 @@ def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
         # NaN means unknown, and compares as false.
         if by_itself and values[j] > _OUTWEIGHS * following:
             said.append(
-                f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: check "
-                "for a stuck sensor or a different unit; robust_tracking removes wrong entries"
+                f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: check for a "
+                "stuck sensor or a different unit; robust_tracking removes wrong entries"
             )
     return said
 

@@ -85,8 +85,7 @@ def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
     if joint.n < combat.LEAST_ROWS:
         raise DataError(
             f"The site of {joint.who} has fewer than {combat.LEAST_ROWS} rows, so its variances are not reliable. "
-            "Leave the "
-            "site out, or wait until it has 10 rows."
+            "Leave the site out, or wait until it has 10 rows."
         )
     slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
     last = d + len(slopes)

@@ -130,8 +130,7 @@ def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCACon
     if asked.names and (nameless := [i for i, site in enumerate(sites) if not site.names]):
         raise DataError(
             f"The rows of client {nameless[0]} have no names of columns, so covariates cannot be distinguished from "
-            "features. "
-            "Give data frames, or files with a line of names."
+            "features. Give data frames, or files with a line of names."
         )
     sources = {name: source_of(name) or name for name in asked.names}
     of_words = {source for source in sources.values() if any(source in site.texts for site in sites)}

@@ -271,8 +271,8 @@ class Histograms(Stage[HistogramsState]):
         decisions = dict(model.decisions)
         if state.neighbors:
             decisions["monitor"] = (
-                f"{labels.count(state.neighbors, 'row')} resemble the rows before and after them, so limits come "
-                "from rows that were scored without these neighbors"
+                f"{labels.count(state.neighbors, 'row')} resemble the rows before and after them, so limits come from "
+                "rows that were scored without these neighbors"
             )
         return replace(model, histograms=state.counts, histograms_of=of, decisions=decisions)
 

@@ -242,10 +242,9 @@ def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Seq
         case OutlyingKind.ORDER:
             return (
                 f"Several columns at {who} have other standard deviations than at most other sites, above all "
-                f"{column}: "
-                "columns may be in a different order."
+                f"{column}: columns may be in a different order."
             )
     return (
-        f"The correlations of {column} with the other columns at {who} differ from most other sites: its sign may "
-        "be reversed, or columns may be swapped."
+        f"The correlations of {column} with the other columns at {who} differ from most other sites: its sign may be "
+        "reversed, or columns may be swapped."
     )

@@ -59,8 +59,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
         raise ProtocolError(
             f"The basis of the server's message has shape {arrays['P'].shape}, but it must have at least one column "
-            "and no more "
-            f"columns than rows. {OTHER_SERVER}"
+            f"and no more columns than rows. {OTHER_SERVER}"
         )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         # The previous batch is completed again, with the basis found from it. Its outliers stay.

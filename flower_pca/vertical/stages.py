@@ -157,8 +157,7 @@ class Loadings(Stage[LoadingsState]):
         if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
             raise ProtocolError(
                 f"U and values of the server's message have the shapes {U.shape} and {values.shape}, but this party "
-                f"of {data.d} "
-                f"people needs ({data.d}, k) and (k,). {OTHER_SERVER}"
+                f"of {data.d} people needs ({data.d}, k) and (k,). {OTHER_SERVER}"
             )
         return {"n": np.array(data.n)}, {"U": U, "values": values}
 

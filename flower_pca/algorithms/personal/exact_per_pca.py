@@ -85,8 +85,7 @@ class Gains:
             return ""
         return (
             f"the objective improved by {gained / abs(best):.2g} in {_ROUNDS} rounds (gain_tol={tol:.2g}), and its "
-            "curvature "
-            "along these steps is negative; the next step would turn the shared components by a sine of "
+            "curvature along these steps is negative; the next step would turn the shared components by a sine of "
             f"{self.sine:.2g}"
         )
 

@@ -133,16 +133,14 @@ class Demand:
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
                 raise ProtocolError(
                     f"The array {name} of the server's message has {labels.count(columns, 'column')}, but at most "
-                    f"{most} are possible. Ask "
-                    "for fewer columns."
+                    f"{most} are possible. Ask for fewer columns."
                 )
             if ask.by_column and d is not None and len(a) != d:
                 if name == "block" and self.stage in _OPENINGS:  # The block comes from the start of the run.
                     raise ProtocolError(start_mismatch(len(a), d))
                 raise ProtocolError(
                     f"This node has {labels.count(d, 'column')}, but the array {name} of the server's message is for "
-                    f"{len(a)}. Give all "
-                    "clients the same columns."
+                    f"{len(a)}. Give all clients the same columns."
                 )
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
                 raise ProtocolError(
@@ -153,8 +151,7 @@ class Demand:
                 if min(columns, n if ask.of_rows else d) > room:
                     raise ProtocolError(
                         f"The array {name} of the server's message has {labels.count(columns, 'column')}, but this "
-                        "node reserves memory by "
-                        f"its number of rows, for at most {room}. Ask for fewer columns."
+                        f"node reserves memory by its number of rows, for at most {room}. Ask for fewer columns."
                     )
 
     def check_length(self, d: int | None) -> None:

@@ -123,8 +123,7 @@ def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
     if found:
         log.warning(
             "Some cells of this node are not numbers: %s%s. A row with such a cell counts as a row of zeros in every "
-            "run "
-            "of that column. Name constants in gap_values, correct the file, or leave the column out.",
+            "run of that column. Name constants in gap_values, correct the file, or leave the column out.",
             ", ".join(found[:_NAMED]),
             "" if len(found) <= _NAMED else f" and {len(found) - _NAMED} more",
         )

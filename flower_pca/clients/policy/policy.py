@@ -102,9 +102,8 @@ class Policy:
         says = request.layers.get(NOISE)
         if says is not None and not self._rules.allow_noise:
             raise RefusalError(
-                "This node does not take part in runs with noise, because its allow_noise is not set. Run without dp, "
-                "or "
-                "ask the node's operator."
+                "This node does not take part in runs with noise, because its allow_noise is not set. Run without "
+                "dp, or ask the node's operator."
             )
         floor = self._rules.floor
         if floor is not None and (why := floor.refusal(says)) is not None:

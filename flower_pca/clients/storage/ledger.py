@@ -279,8 +279,8 @@ def read(path: Path) -> Ledger:
         ValueError,
     ) as error:  # treating the ledger as empty would forget what was sent
         raise RefusalError(
-            f"{path.name} of this node was not written by this node, or is damaged. Its operator must check it, "
-            "or run flower-pca forget --what ledger."
+            f"{path.name} of this node was not written by this node, or is damaged. Its operator must check it, or "
+            "run flower-pca forget --what ledger."
         ) from error
 
 

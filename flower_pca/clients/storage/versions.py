@@ -201,8 +201,8 @@ class ReleasedRows:
                     self._settle(rules, entries)
         if self._pending:
             raise RefusalError(
-                "The rows of this node have changed since its earlier answers, and its on_small_change is "
-                "'refuse'. Ask the node's operator."
+                "The rows of this node have changed since its earlier answers, and its on_small_change is 'refuse'. "
+                "Ask the node's operator."
             )
         rows: LocalData | Stream = self.data
         return rows
@@ -231,8 +231,7 @@ class ReleasedRows:
             if least is not None and given.n < least:
                 raise RefusalError(
                     f"This node needs at least {least} rows for its first answer (its min_change), but has fewer. "
-                    "Start "
-                    "the run again when it has more."
+                    "Start the run again when it has more."
                 )
             self._number, self._unwritten = entries.versions + 1, True
             return

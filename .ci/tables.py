@@ -13,6 +13,7 @@ import textwrap
 from pathlib import Path
 
 from flower_pca import PersonalResult, RobustResult, TripleResult, registry, run_config
+from flower_pca.base.labels import series
 from flower_pca.base.settings import Setting
 from flower_pca.commands.algorithms import describe
 from flower_pca.core import compatible, config
@@ -41,17 +42,17 @@ def by_option() -> str:
     """Return the table of options, with the algorithms that each of them does not work with, and why."""
     stages = [stage() for stage in registry.ALGORITHMS.values()]
     basic = [stage for stage in stages if not compatible.RICH.holds(stage)]
-    names = [f"`{stage.name}`" for stage in basic]
-    taken = []
+    taken = {}
     for (option, *others), _ in compatible.NEEDS:
         takers = [f"`{stage.name}`" for stage in basic if not compatible.missing(stage, option)]
         if takers and not others:
-            only = f" ({', '.join(takers)} only)" if len(takers) < len(basic) else ""
-            taken.append(f"`{option}`{only}")
-    words = f"{', '.join(names[:-1])} and {names[-1]} take only the options that work with every algorithm, and"
+            only = f" ({series(takers)} only)" if len(takers) < len(basic) else ""
+            taken[f"`{option}`{only}"] = None
+    words = f"{series([f'`{stage.name}`' for stage in basic])} are not in the table. They support the options that work"
     words += (
-        f" {', '.join(dict.fromkeys(taken))}. The table is about all other algorithms, with their default parameters."
+        f" with every algorithm, which are named below the table, and these: {', '.join(taken)}. The table is about"
     )
+    words += " all other algorithms, with their default parameters."
     lines = ["| option | does not work with |", "|---|---|"]
     shown = {"signal": 'n_components="signal"', "shared": 'n_components="shared"'}
     for named in dict.fromkeys(named for named, _ in compatible.NEEDS):
@@ -73,20 +74,15 @@ def _of_several(brief: str, names: list[str]) -> str:
     if len(names) == 1:
         return brief
     plural = re.sub(r"\bits\b", "their", brief)
-    for one, several in {
-        "it is ": "they are ",
-        "it does ": "they do ",
-        "it still counts ": "they still count ",
-    }.items():
-        plural = re.sub(f"^{one}", several, plural)
-    return re.sub(r"^it (\w+)s\b", r"they \1", plural).replace(" or uses ", " or use ")
+    plural = plural.replace("it is ", "they are ").replace("it does ", "they do ").replace(" or uses ", " or use ")
+    return re.sub(r"^it (still )?(\w+)s\b", r"they \1\2", plural)
 
 
 def beside() -> str:
     """Return the options that work with every algorithm, and the table of options that exclude each other."""
     named = {option for options, _ in compatible.NEEDS for option in options}
     free = [f"`{name}`" for name in (*config._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}]
-    words = f"{', '.join(free[:-1])} and {free[-1]} work with every algorithm, and so do clients"
+    words = f"{series(free)} work with every algorithm, and so do clients"
     words += " that miss messages. Some options do not work together:"
     lines = ["| if you use | you cannot use |", "|---|---|"]
     for option in dict.fromkeys(rule.beside for rule in compatible.RULES):

@@ -2,9 +2,9 @@
 
 An option needs properties of the algorithm (`NEEDS`), and follows rules about other options (`RULES`).
 Every pair of algorithm and option either runs or is refused here, before the first message. The error
-says which property is missing and which algorithms have it. This module names no algorithm. It reads
-the properties that their classes declare, and the caller passes the registered algorithms in. The
-table in docs/choosing.md is generated from the same lists.
+says why, and which algorithms support the option. This module names no algorithm. It reads the
+properties that their classes declare, and the caller passes the registered algorithms in. The page
+docs/compatibility.md is generated from the same lists.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def unsupported(stage: Stage[Any], wanted: Property, options: tuple[str, ...], o
         remedy = f"Use {alternatives(fit[:_MOST])}."
     else:
         needing = {option for needed, _ in NEEDS for option in needed if option in on}
-        every = [called(option, given) for option, given in on.items() if option in needing]
+        every = [called(option, value) for option, value in on.items() if option in needing]
         remedy = f"No algorithm supports {series(every)} together. Leave one of them out."
     return ConfigError(f"{stage.spec} does not support {what}{why}. {remedy}", setting="algorithm")
 

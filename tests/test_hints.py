@@ -12,7 +12,7 @@ from pages import flower_pca
 from sklearn.datasets import load_digits, load_iris
 
 from flower_pca import PCAResult, Table, clients, simulate
-from flower_pca.hints.identifiers import is_called_identifier
+from flower_pca.names.identifiers import is_called_identifier
 from flower_pca.strategies import PCAStrategy
 
 RNG = np.random.default_rng(0)

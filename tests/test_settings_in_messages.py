@@ -143,6 +143,8 @@ def folder_of_tables(tmp_path, monkeypatch):
     for name, table in (("x", rows), ("gaps", gaps), ("still", rows * [1.0, 0.0, 1.0])):
         np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header="c,b,a", comments="")
     (tmp_path / "words.csv").write_text("a,b\n1,high\n2,low\n")
+    (tmp_path / "people.csv").write_text("patient_id,a,ward\np1,1,icu\np2,2,er\n")
+    (tmp_path / "ids.csv").write_text("patient_id,a,b\np1,1,3\np2,2,4\n")
     (tmp_path / "de.csv").write_text('a,b\n"1,5",0.2\n"2,5",0.3\n')
     (tmp_path / "sites").mkdir()
     (tmp_path / "sites/words.csv").write_text("a,b\n1,high\n2,low\n")
@@ -156,6 +158,10 @@ MISTAKES = {
     "a still column": (["still.csv", "--scale", "std"], "cannot divide by the deviation. Drop it, or use no --scale."),
     "words": (["words.csv"], "there is 'high' in column b (line 2). If these are categories, use --categorical b. "
     "Otherwise, c"),
+    "words beside ids": (["people.csv"], "(line 2). If column ward holds categories, use --categorical ward. "
+    "Otherwise, c"),
+    "ids apart": (["people.csv"], "leave them out with --drop patient_id,ward, or encode them."),
+    "ids alone": (["ids.csv"], "'p1' in column patient_id (line 2). Choose other columns with --columns "),
     "words apart": (["words.csv"], "leave them out with --drop b, or encode them."),
     "words in a folder": (["sites"], "leave them out with --drop b, or"),
     "words of a spec": (["csv('words.csv', sep=',')"], "leave them out with --drop b, or"),

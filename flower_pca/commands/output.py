@@ -15,8 +15,8 @@ from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown, shown_as_text
-from flower_pca.hints.identifiers import is_called_identifier
 from flower_pca.names import ids
+from flower_pca.names.identifiers import is_called_identifier
 
 if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
@@ -44,8 +44,8 @@ def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool =
 
     if partitioned_by == "rows" and not by_site and not registry.has_local_results(algorithm):
         raise ConfigError(
-            f"{algorithm.name} computes no local results, so --save-local has nothing to write. Use "
-            "consensus_rpca, exact_per_pca, --adjust site or --harmonize combat, or leave --save-local out."
+            f"{algorithm.name} computes no local results, so --save-local has nothing to write. Use consensus_rpca, "
+            "exact_per_pca, --adjust site or --harmonize combat, or leave --save-local out."
         )
 
 

@@ -18,7 +18,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.commands import common, output
-from flower_pca.hints.identifiers import is_called_identifier
+from flower_pca.names.identifiers import is_called_identifier
 from flower_pca.results import plink
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Projection

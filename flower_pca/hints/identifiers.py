@@ -7,7 +7,6 @@ patient_nr and MRN do. Ages, counts and codes have gaps or occur twice.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -15,20 +14,12 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
+from flower_pca.names.identifiers import is_called_identifier
 
 # With this many rows, whole numbers that are all different are no accident.
 _FEWEST: Final = 20
 _LOOK: Final = 64  # rows of each client that are enough to rule out most columns
 _OUT: Final = f"Leave it out if it numbers the rows: name the other columns with {option('columns', ['...'])}."
-_LAST_WORDS: Final = {  # last words of a name that mean an identifier by themselves
-    *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
-    *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
-}
-_WHOSE: Final = {
-    *("patient", "subject", "person", "participant", "case", "encounter"),
-    *("record", "row", "sample", "study", "visit"),
-}
-_NUMBER: Final = {"id", "nr", "no", "num", "number", "nummer", "code", "key", "index"}
 
 
 def hints_of_identifiers(
@@ -41,16 +32,6 @@ def hints_of_identifiers(
     others = {j: counts for j, counts in columns.items() if j != but}
     start = "holds whole numbers, all different,"
     return tuple(f"Column {label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())
-
-
-def is_called_identifier(name: str) -> bool:
-    """Return whether the name of a column is one that identifiers have."""
-    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
-    if not words:
-        return False
-    whose = any(word in _WHOSE for word in words)
-    numbers = len(words) == 1 or words[-1] in _NUMBER
-    return words[-1] in _LAST_WORDS or (whose and numbers) or words in (["nr"], ["index", "level"])
 
 
 def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:

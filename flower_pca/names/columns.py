@@ -23,11 +23,12 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ConfigError, DataError, FlowerPCAError, ProtocolError
-from flower_pca.base.labels import INDEX, clean, double, unlike
+from flower_pca.base.labels import INDEX, clean, double, series, unlike
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, apart, option, reading
 from flower_pca.base.shown import shown
 from flower_pca.names import ids
+from flower_pca.names.identifiers import is_called_identifier
 
 # This is the key of the names of columns in a message.
 COLUMNS: Final = "columns"
@@ -378,9 +379,15 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     remedy = f"Choose other columns with {_LISTED}, or encode them."
     if file:
         remedy = f"Choose other columns with {_LISTED}, {apart(tuple(words))}, or encode them."
-    texts = [name for name, word in words.items() if _TEXT.match(word) and not word.endswith(_AMONG)]
+    of_words = [name for name, word in words.items() if _TEXT.match(word) and not word.endswith(_AMONG)]
+    # Each row of an identifier would be a category.
+    texts = [name for name in of_words if not is_called_identifier(name)]
     if texts and not between and len(texts) <= _MOST_TEXTS:
-        remedy = f"If these are categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
+        if len(texts) == len(words):
+            which = "these are"
+        else:
+            which = f"columns {series(texts)} hold" if len(texts) > 1 else f"column {texts[0]} holds"
+        remedy = f"If {which} categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Correct such cells, or empty them if they stand for a missing value. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):

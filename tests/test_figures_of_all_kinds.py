@@ -313,3 +313,42 @@ def test_figures_of_median_pca_are_medians_over_the_clients(option: str, number:
     left = max(total - float(result.explained_variance_.sum()), 0.0)
     np.testing.assert_allclose(result.left_out_variance_, left, atol=1e-9 * total)
     assert likelihood.covariance(result).shape == (12, 12)
+
+
+FEWER_BITS = [("float32", 1e-7), ("float32", 1e-6), ("float16", 1e-3), ("auto", 1e-6), ("auto", 1e-3)]
+
+
+def true_residuals(result: PCAResult, X: Array) -> Array:
+    """|C z - theta z| of each component over the first eigenvalue. Missing values are filled with column means."""
+    F = np.nan_to_num(X - np.nanmean(X, axis=0))
+    C, Z = F.T @ F, result.components_.T
+    return np.asarray(np.linalg.norm(C @ Z - Z * np.sum(Z * (C @ Z), axis=0), axis=0) / np.linalg.norm(C, 2))
+
+
+@pytest.mark.slow
+@every("name", ["krylov", "ssi", "fed_oapm", "auto"])
+@every("setting", FEWER_BITS)
+def test_the_residual_of_each_component_counts_the_rounding_of_messages(name: str, setting: tuple[str, float]) -> None:
+    wire, tol = setting
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(10, 60))
+        sizes = [np.arange(1, d + 1) ** -0.5, 0.9 ** np.arange(d), 10.0 ** -np.linspace(0, 6, d)][seed % 3]
+        X = rng.standard_normal((300, d)) * sizes @ np.linalg.qr(rng.standard_normal((d, d)))[0] + 30.0 * (seed % 2)
+        result = simulate(name, cut_unevenly(X), n_components=K, wire=wire, tol=tol, seed=seed, max_rounds=300)
+        assert result.residuals_ is not None
+        assert (true_residuals(result, X) <= 1.1 * result.residuals_ + 2e-15).all()
+
+
+@every("name", ["covariance", "krylov"])
+def test_residuals_count_the_noise_of_masked_sums(name: str) -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((200, 20)) @ np.diag(0.8 ** np.arange(20)) @ rng.standard_normal((20, 20)) + 5.0
+        X[rng.random(X.shape) < 0.1] = np.nan
+        result = simulate(name, cut_unevenly(X), n_components=K, mask=True, missing="mean", seed=seed)
+        assert result.residuals_ is not None
+        true = true_residuals(result, X)
+        assert np.max(true) > 1e-14, "the noise of masked sums is not visible here"
+        assert (true <= 1.1 * result.residuals_).all()
+        assert np.linalg.norm(result.residuals_) <= 100.0 * np.linalg.norm(true)

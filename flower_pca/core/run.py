@@ -37,7 +37,7 @@ from flower_pca.base.options import option
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, Result, ResultClass
-from flower_pca.core.position import NEWEST, Position, in_brief
+from flower_pca.core.position import NEWEST, Position, Role, in_brief
 from flower_pca.core.replies import unusable
 from flower_pca.core.roll import Attendance, Roll
 from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, Stage, Sum
@@ -284,6 +284,12 @@ class Run:
     def mark_loss(self) -> None:
         """Record that clients have lost the state that they keep for the run."""
         self.position = self.position.after_loss()
+
+    def count_mask_noise(self, noise: float) -> None:
+        """Record how far the noise of a masked sum moves C z in norm, for a vector z of length 1."""
+        if self.position.role is Role.ALGORITHM:
+            model = self.position.model
+            self.position = replace(self.position, model=replace(model, mask_noise=max(model.mask_noise, noise)))
 
     def write_off(self, why: str) -> None:
         """Record that clients have answered the message, but the sum of their answers is lost."""

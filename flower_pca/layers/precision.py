@@ -93,14 +93,12 @@ class Precision(Layer):
         return replace(message, arrays={**message.arrays, **blocks})
 
     def end(self, model: Model) -> Model:
-        """How far the rounding may have moved a covariance that was sent as such.
+        """Return the model with the rounding error of its products, and the shift of the mean.
 
-        Products of a block show in their residuals how they were rounded. The eigenvectors of a
-        rounded matrix show nothing. Masked answers are not rounded, but clients center by the
-        rounded mean under masks too.
+        The closing stage adds both to the residuals, because residuals do not show them: an iteration
+        converges to eigenvectors of what it was sent. Masked answers are not rounded, but clients center
+        by the rounded mean under masks too.
         """
-        if model.covariance is None:
-            return model
         mean = self._frame(model.frame, model).mean
         shifted = 0.0 if mean is None else model.n * _distance(mean, model.frame)
         return replace(model, rounding=0.0 if model.summed else ROUNDING[self.bits], shifted=shifted)

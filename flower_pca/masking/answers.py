@@ -45,12 +45,15 @@ class Layout:
         The names of those of whole numbers.
     clients : int
         The clients that the sum has begun with.
+    noise : float
+        How far the noise of fixed point moves C z in norm, for a vector z of length 1. It is 0 without products.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bounds: Mapping[str, Array] = field(default_factory=dict)
     clients: int = 0
     whole: frozenset[str] = frozenset()
+    noise: float = 0.0
 
     @classmethod
     def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
@@ -74,7 +77,9 @@ class Layout:
             bounds = {**bounds, **_tight(run, message, parts)}
         limits = {name: np.array(bounds[name], dtype=np.float64) for name in shapes}
         whole = frozenset(name for name, part in parts.items() if part.kind.whole)
-        return cls(shapes, limits, clients, whole)
+        of_products = [limits[name] for name, part in parts.items() if part.kind is Kind.GRAM or part.kind.product]
+        of_entry = max((fixed.noise_of_sum(bound, clients) for bound in of_products), default=0.0)
+        return cls(shapes, limits, clients, whole, float(np.sqrt(columns)) * of_entry)
 
     @property
     def size(self) -> int:

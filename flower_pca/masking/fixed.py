@@ -114,6 +114,12 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
             raise ProtocolError(f"The bounds of this masked sum do not follow from its noise. {messages.ASK_SERVER}")
 
 
+def noise_of_sum(bound: Array, clients: int) -> float:
+    """Return the standard deviation of the noise of an entry in a sum over this many clients."""
+    exponent = int(_exponents(bound, clients).min()) if bound.all() else _FRACTION
+    return math.ldexp(_GRAIN * math.sqrt(clients), -exponent)
+
+
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     """Encode the answer in fixed point.
 

@@ -83,8 +83,9 @@ class PCAResult:
     n_samples_ : int
         Rows of all clients together.
     residuals_ : ndarray of shape (k,) or None
-        ||C z - theta z|| of each component relative to the first eigenvalue. If C was sent in fewer bits, it is the
-        size of the rounding. None if the components do not approximate eigenvectors of the covariance of all rows.
+        ||C z - theta z|| of each component relative to the first eigenvalue. If numbers were sent in fewer bits, or in
+        masked sums, it includes a bound on their rounding errors. None if the components do not approximate eigenvectors
+        of the covariance of all rows.
     sine_estimate_ : float or None
         Estimated sine of the largest angle to the true subspace, residual / gap. None if the gap may be no larger than
         the residual, for example if eigenvalues k and k+1 are tied, so that no single subspace is the true one. None if

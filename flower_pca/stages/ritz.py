@@ -67,8 +67,7 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None
         values, Z, Y, residuals = linalg.rayleigh_ritz(state.Z, state.Y)
-        if model.covariance is not None:
-            residuals = np.hypot(residuals, _unseen(model.covariance, Z, model))
+        residuals = np.hypot(residuals, _unseen(Z, values, model))
         model = replace(model, basis=Z, product=Y, values=np.maximum(values, 0.0), residuals=residuals)
         k = model.k
         if k < len(values):
@@ -85,16 +84,18 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         return replace(model, rest=rest)
 
 
-def _unseen(C: Array, Z: Array, model: Model) -> Array:
-    """Bound the part of the error that residuals of C's own eigenvectors do not show: C differs from the rows' matrix.
+def _unseen(Z: Array, values: Array, model: Model) -> Array:
+    """Bound the part of the error that residuals do not show, because C differs from the rows' matrix.
 
-    A client's entry is rounded by a share u of itself, and all clients' entries (j, l) together have at
-    most the size sqrt(C_jj C_ll), because each client's matrix is positive semidefinite. Rounding
-    errors add up in squares, so C z is off by about u sqrt(trace(C) sum_l C_ll z_l^2).
+    A client's number is rounded by a share u of itself, and rounding errors add up in squares. Of C
+    itself, all clients' entries (j, l) together have at most the size sqrt(C_jj C_ll), because each
+    client's matrix is positive semidefinite. So C z is off by about u sqrt(trace(C) sum_l C_ll z_l^2).
     """
-    diagonal = np.maximum(np.diagonal(C), 0.0)
+    if model.covariance is None:
+        return model.product_errors(values)
+    diagonal = np.maximum(np.diagonal(model.covariance), 0.0)
     rounded = model.rounding * np.sqrt(diagonal.sum()) * np.sqrt(diagonal @ (Z * Z))
-    return np.asarray(rounded + model.shifted + model.noise)
+    return np.asarray(np.hypot(rounded, model.mask_noise) + model.shifted + model.noise)
 
 
 def _rest(squares: Array, Z: Array, Y: Array) -> float:

@@ -1,7 +1,7 @@
 """flower_pca: federated principal component analysis for Flower.
 
-Every name is loaded when it is first asked for: a node that serves one algorithm, or a command that
-draws a picture, does not wait for the rest. The algorithms are those of the registry.
+Every public name is imported when it is first used, so that a node that serves one algorithm, or a command that
+draws a picture, does not import everything else. The registry lists the algorithms.
 """
 
 import importlib
@@ -110,9 +110,9 @@ def _load(name: str) -> Any:
 
 
 def _names() -> list[str]:
-    """All names that can be had: constants and acronyms, then classes, then functions, sorted."""
+    """Return all public names, sorted: constants and acronyms first, then classes, then functions."""
     every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public()]
-    # The names that `from flower_pca import *` brings.
+    # `from flower_pca import *` imports all of these names, so names that need scikit-learn are left out without it.
     if not importlib.import_module("flower_pca.base.errors").is_installed("scikit-learn"):
         every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]
     return sorted(every, key=lambda name: (not name.isupper(), not name[0].isupper(), name))

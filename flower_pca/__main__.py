@@ -1,4 +1,4 @@
-"""`python -m flower_pca`, the command by another name."""
+"""Run the `flower-pca` command as `python -m flower_pca`."""
 
 from flower_pca.cli import console
 

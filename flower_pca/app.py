@@ -1,13 +1,12 @@
-"""The ServerApp and the ClientApp that `flwr run` starts, in simulation and in deployment alike.
+"""The ServerApp and the ClientApp that `flwr run` starts, both in simulations and in deployments.
 
-The run-config says what to compute (`run_config`); a node's own node-config says which rows it
-has (data, or data-path; for trackers a folder of batches, or rows that are cut by batch) and what
-it allows: the rules of `flower_pca.clients.Rules`, with hyphens in their names. A key that is
-nearly one of a rule is refused.
+The run-config determines what is computed (`run_config`). A node's own node-config determines its rows (data or
+data-path; for trackers a folder of batches, or a table that is split into batches) and what it allows: the rules of
+`flower_pca.clients.Rules`, with hyphens in their names. A key that nearly matches the name of a rule is refused.
 
-A node that names no rows plays its part of the run's: of whatever the run-config names, inside
-Flower's simulation engine; of rows that are drawn from a seed, on a real SuperNode, so that no run
-can choose one of its files.
+A node whose node-config names no rows uses its share of the run's rows. In Flower's simulation engine, these are the
+rows that the run-config names. On a real SuperNode, they can only be random rows from a seed, so that no run can
+choose one of the node's files.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from flower_pca.names import columns
 from flower_pca.rows.stream import Stream
 from flower_pca.run_config import settings
 
-# rules that others count on to have rows
+# A node with one of these rules must have rows of its own, because other nodes rely on it.
 _GUARDED: Final = ("sign-key", "trusted-keys", "masked-only", "profile")
-_LARGEST: Final = 10**7  # entries that a run may have a real node draw
+_LARGEST: Final = 10**7  # the maximum number of random entries that a run may ask a real node to draw
 
 server_app = ServerApp()
 
@@ -49,7 +48,10 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _load(context: Context) -> Any:
-    """The node's own rows, or its part of those that the run-config names; as a stream, where they are cut by batch."""
+    """Return the node's own rows, or its share of the rows that the run-config names.
+
+    For a tracker, and for rows that are split into batches, return a stream.
+    """
     node, config = context.node_config, _settings(context)
     data = _own_rows(node)
     if data is not None:
@@ -60,22 +62,24 @@ def _load(context: Context) -> Any:
         words = (*own.columns_of_words, *sources.words_among(data, own.covariate_names))
         rows = sources.make(data, words=tuple(dict.fromkeys(words)), ids=own.id_column)
         if own.max_epsilon is not None and getattr(rows, "words", None):
-            # A column with text in one cell is a column of numbers there, so its cells are needed.
+            # With max_epsilon, a column with text counts as numeric, so its cells are read, too.
             rows = sources.make(data, words=tuple(rows.words))
         if "batch" in node:
             return Stream(rows, batch=int(node["batch"]), who=checks.NODE)
         return rows
     spec = str(config["data"])
-    _check_dealt(node, spec)
+    _check_shared_rows(node, spec)
     wanted = str(config.get("columns", "")) or None
     if config.get("partitioned-by") == "columns":
         with public():
-            every = _parties(spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
+            every = _parties(
+                spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _clients_per_node(context)
+            )
             return every[int(node["partition-id"])]
     free = Rules.of(None, rules_of_simulation(config))
     words, beside = free.columns_of_words, free.covariate_names
-    with public():  # the run has named them
-        number = int(node["num-partitions"]) * _each(context)
+    with public():  # The run has named these rows, so errors about them may be sent to the server.
+        number = int(node["num-partitions"]) * _clients_per_node(context)
         shards = _whole(spec, str(config["partition"]), number, wanted, words, beside)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
@@ -85,18 +89,18 @@ def _load(context: Context) -> Any:
 
 
 def _settings(context: Context) -> dict[str, Any]:
-    """The settings of the run, as whoever starts it has given them: none of them is of this machine."""
+    """Return the settings of the run. Errors about them are public, because they come from the user of the run."""
     with public():
         return settings(context.run_config)
 
 
 def _own_rows(node: Mapping[str, Any]) -> str | None:
-    """Where the node's own rows are: its `data`, or `data-path`, as other Flower apps call it."""
+    """Return where the node's own rows are: its `data`, or its `data-path`, which is the name in other Flower apps."""
     data, path = node.get("data"), node.get("data-path")
     with private():
         if data is not None and path is not None and data != path:
             raise ConfigError(
-                f"The node-config names its rows twice: data={str(data)!r} and data-path={str(path)!r}. Keep one of "
+                f"The node-config names its rows twice: data={str(data)!r} and data-path={str(path)!r}. Remove one of "
                 "them."
             )
     if data is None and path is None:
@@ -104,8 +108,8 @@ def _own_rows(node: Mapping[str, Any]) -> str | None:
     return str(path if data is None else data)
 
 
-def _check_dealt(node: Mapping[str, Any], spec: str) -> None:
-    """Whether a node may play its part of the run's rows. A real one has files of its own."""
+def _check_shared_rows(node: Mapping[str, Any], spec: str) -> None:
+    """Refuse to use the run's rows on a node, unless it is simulated or the rows are drawn from a seed."""
     parts = {"partition-id", "num-partitions"} <= node.keys()
     if not parts or not (_in_simulation() or sources.is_random(spec)):
         raise ConfigError(
@@ -115,13 +119,13 @@ def _check_dealt(node: Mapping[str, Any], spec: str) -> None:
     if not _in_simulation():
         if guarded := [rule for rule in _GUARDED if node.get(rule)]:
             raise ConfigError(
-                f"This node has {guarded[0]}, but its node-config names no data. Name the node's own data, because "
-                "whoever sends the run knows all rows that the node would draw."
+                f"The node-config of this node has {guarded[0]}, but no data. Add the node's own data, because whoever "
+                "sends the run knows all random rows that the node would draw."
             )
         if (size := sources.size_drawn(spec)) > _LARGEST:
             raise ConfigError(
-                f"A node draws at most {_LARGEST:,} entries (n d for the rows, and d d for each client), but this run "
-                f"asks for {size:,}. Ask for fewer rows or columns."
+                f"A node draws at most {_LARGEST:,} random entries (n d for the rows, and d d for each client), but "
+                f"this run asks for {size:,}. Ask for fewer rows or columns."
             )
         logging.getLogger("flwr").warning(
             "This node has no data of its own: it draws the rows of client %s of %s.", node["partition-id"], spec
@@ -129,15 +133,15 @@ def _check_dealt(node: Mapping[str, Any], spec: str) -> None:
 
 
 def _in_simulation() -> bool:
-    """Whether this is a virtual node of Flower's simulation engine. They live in an actor of Ray; no SuperNode does."""
+    """Return whether this is a virtual node of Flower's simulation engine, which runs in a Ray actor."""
     ray: Any = sys.modules.get("ray")
     if ray is None or "flwr.simulation.ray_transport.ray_actor" not in sys.modules or not ray.is_initialized():
         return False
     return ray.get_runtime_context().get_actor_id() is not None
 
 
-def _each(context: Context) -> int:
-    """How many clients a node hosts: what the run-config says of a virtual one, else itself."""
+def _clients_per_node(context: Context) -> int:
+    """Return how many clients a node hosts: the number in the run-config for a virtual node, else 1."""
     given = int(_settings(context)[EACH])
     if given > 1 and _in_simulation() and _own_rows(context.node_config) is None:
         return given
@@ -145,8 +149,8 @@ def _each(context: Context) -> int:
 
 
 def _hosts(context: Context) -> range:
-    """The clients that a node hosts, by number; none if it is one itself."""
-    each = _each(context)
+    """Return the numbers of the clients that a node hosts, or nothing if the node is a client itself."""
+    each = _clients_per_node(context)
     if each > 1:
         first = int(context.node_config["partition-id"]) * each
         return range(first, first + each)
@@ -157,7 +161,10 @@ def _hosts(context: Context) -> range:
 def _whole(
     data: str, deal: str, clients: int, wanted: str | None, words: tuple[str, ...], covariates: tuple[str, ...]
 ) -> Callable[[int], Any]:
-    """From a client to its rows; made once a process, as a simulation's worker plays many nodes."""
+    """Return a function from a client's number to its rows.
+
+    The data are read once in each process, because a worker of a simulation runs many nodes.
+    """
     needed, names = partition.column(deal), columns.names_in(wanted)
     beside = () if needed is None else (needed,)
     if names is not None:
@@ -171,12 +178,12 @@ def _whole(
 
 @lru_cache(maxsize=1)
 def _parties(data: str, ids: str | None, clients: int) -> list[Any]:
-    """The tables of clients with different columns of the same people; read once a process."""
+    """Return the tables of clients with different columns of the same people. They are read once in each process."""
     return sources.parties(data, ids=ids, clients=clients)
 
 
 def _rules(context: Context) -> Rules:
-    """The rules in the node-config. Nodes with the run's own rows are simulated: no foe there."""
+    """Return the rules in the node-config. For a node that uses the run's rows, add the rules of a simulation."""
     with private():
         given = Rules.of_node_config(context.node_config)
     if _own_rows(context.node_config) is not None:

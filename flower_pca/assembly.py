@@ -49,7 +49,7 @@ AnyRun: TypeAlias = "Run | WrappedRun"
 
 
 class TrackingOptions(TypedDict, total=False):
-    """The keywords of `tracking`."""
+    """The keywords of the function `tracking`."""
 
     n_components: int
     steps: int | None
@@ -61,7 +61,7 @@ class TrackingOptions(TypedDict, total=False):
 
 
 class ScalingOptions(TypedDict, total=False):
-    """The keywords of `standardizing`."""
+    """The keywords of the function `standardizing`."""
 
     missing: str
     columns: Sequence[str] | str | None
@@ -77,7 +77,7 @@ def channel_of(given: object) -> Layer | None:
     return AirChannel.of(given)
 
 
-# settings that belong to the algorithm
+# The settings of `config` that become parameters of the algorithm
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
     "mask": MaskedSums.of,
@@ -89,14 +89,14 @@ _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAConfig:
-    """Make a configuration from an algorithm and keywords, and check it.
+    """Return a checked configuration for an algorithm and keywords.
 
     Parameters
     ----------
     algorithm : str, Algorithm or PCAConfig
         A name ("krylov"), a spec string ("faps(inner_steps=5)"), an instance, or a PCAConfig without other settings.
     **settings
-        The other fields of `PCAConfig`, and tol, min_rounds, max_rounds and patience for an algorithm that iterates.
+        The other fields of `PCAConfig`. For an iterative algorithm, also tol, min_rounds, max_rounds and patience.
     """
     if isinstance(algorithm, PCAConfig):
         if settings:
@@ -116,7 +116,7 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
 
 
 def check(config: PCAConfig, **beside: Any) -> PCAConfig:
-    """Return the configuration after checking that its settings, and those in `beside`, work together."""
+    """Return the configuration after checking that its settings, and the settings in `beside`, work together."""
     on = {**config.options, **beside}
     if not on:
         return config
@@ -145,9 +145,9 @@ def _as_configured(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
 
 
 def _public_frame(config: PCAConfig) -> Frame:
-    """Return the frame that is known before the run: middles and half widths of the public ranges, if there are any.
+    """Return the frame that is known before the run: midpoints and half widths of the public ranges, if there are any.
 
-    While the mean is measured, the middle replaces missing values, because no row influences it.
+    While the mean is measured, the midpoint replaces missing values, because no row influences the midpoint.
     """
     if config.dp is None or not config.dp.public_ranges or config.columns is None:
         return Frame()
@@ -158,7 +158,7 @@ def _public_frame(config: PCAConfig) -> Frame:
 def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outlook | None:
     """Return the noise that a privacy budget causes for a table of this size, or None without a budget.
 
-    This spends nothing.
+    This spends none of the budget.
     """
     if config.dp is None:
         return None
@@ -171,11 +171,10 @@ def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outl
 
 
 def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) -> AnyRun:
-    """Make the run of a checked configuration: opening, algorithm, closing stage, and the stages that it requests.
+    """Return the run of a checked configuration: opening, algorithm, closing stage, and further requested stages.
 
-    If all clients are trusted, as in a simulation, set `judged` to False to skip the checks of what
-    answers say about their rows. With `init`, the opening uses the components of this start as its
-    block.
+    If all clients are trusted, as in a simulation, set `judged` to False to skip the checks of what answers report
+    about their rows. With `init`, the opening uses the components of this start as its block.
     """
     if init is not None:
         starts.refuse_setting(config.algorithm, init)
@@ -222,7 +221,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
 
 
 def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | None) -> AnyRun:
-    """Make a run that first asks all nodes for the names of their columns, and then uses them by name."""
+    """Return a run that first asks all nodes for the names of their columns, and then uses the columns by name."""
     from flower_pca.stages.agreed import Agreed, Naming
 
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
@@ -240,7 +239,7 @@ def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | Non
 
 
 def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
-    """Make a run that first sums all columns, and then uses some: filtered variants, or highly variable genes."""
+    """Return a run that first sums all columns, and then uses some: filtered variants, or highly variable genes."""
     from flower_pca.stages.chosen import Chosen, Columns, SummedTotals, Totals
     from flower_pca.stages.gene_sums import GeneSums
     from flower_pca.stages.hardy_weinberg import HardyWeinberg
@@ -291,7 +290,7 @@ def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float 
 
 
 def _opening(config: PCAConfig, width: int, budget: Budget | None, plain: Callable[..., Opening]) -> Stage[Any]:
-    """Return the opening for a run with noise, with masks, or with neither (then the server sees single answers)."""
+    """Return the opening for a run with noise, with masks, or with neither, in which the server sees single answers."""
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
     if config.mask is not None:
@@ -312,7 +311,7 @@ def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
 
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
-    """Return an opening in which no client counts for more than this share, and the layers that scale later answers."""
+    """Return an opening that caps the weight of each client at this share, and the layers that scale later answers."""
     from flower_pca.layers.max_share import MaxShare
     from flower_pca.stages.weighing import CappedOpening, WeighingOpening
 
@@ -324,7 +323,7 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
 
 
 def _component_counters(config: PCAConfig) -> list[Stage[Any]]:
-    """Return the stage that finds the number of components, if the configuration requests one."""
+    """Return a list with the stage that finds the number of components, or an empty list if the number is given."""
     if isinstance(config.n_components, str):
         return [registry.COUNTING[config.n_components]()]
     return []
@@ -370,26 +369,26 @@ def tracking(
     mask: bool | MaskedSums | str | None = None,
     channel: Layer | str | None = None,
 ) -> AnyRun:
-    """Make the run of a tracker. It has no opening, because a tracker does not center the rows.
+    """Return the run of a tracker. It has no opening, because a tracker does not center the rows.
 
     Parameters
     ----------
     tracker : Tracker
         The tracker.
     n_components : int, default=2
-        Columns of the basis.
+        The number of components.
     seed : int, default=0
-        Seed of everything random on the server.
+        The seed of everything random on the server.
     steps : int or None, default=None
-        Steps to take, or None for as many as there is data for.
+        The number of steps, or None to continue until no client has more rows.
     init : PCAResult, path or array-like, or None, default=None
-        A basis to start from, as rows, or an earlier result.
+        An earlier result to start from, or the rows of a basis.
     columns : sequence of str, str or None, default=None
-        Names of the columns to use, in the order of the result: see `PCAConfig`.
+        The names of the columns to use, in the order of the result: see `PCAConfig`.
     min_nodes : int, default=1
-        The least number of clients.
+        The smallest number of clients.
     mask : bool, MaskedSums, str or None, default=None
-        Whether to mask sums, or how.
+        Whether sums are masked, or the settings of the masks.
     channel : Layer, str or None, default=None
         The channel over which answers are summed, or None for an ideal one.
     """
@@ -422,18 +421,18 @@ def standardizing(
     min_nodes: int = 1,
     mask: bool | MaskedSums | str | None = None,
 ) -> AnyRun:
-    """Make a run of only the opening. Its result is the `Scaling` of the rows of all clients.
+    """Return a run that consists only of the opening. Its result is the `Scaling` of the rows of all clients.
 
     Parameters
     ----------
     missing : {"error", "local_mean", "mean"}, default="error"
         What to do with missing values: see `PCAConfig`.
     columns : sequence of str, str or None, default=None
-        Names of the columns to use, in the order of the result.
+        The names of the columns to use, in the order of the result.
     min_nodes : int, default=1
-        The least number of clients.
+        The smallest number of clients.
     mask : bool, MaskedSums, str or None, default=None
-        Whether to mask sums, or how.
+        Whether sums are masked, or the settings of the masks.
     """
     checks.choice("missing", missing, SETTINGS["missing"].choices)
     checks.integer("min_nodes", min_nodes, least=1)

@@ -1,7 +1,7 @@
 """The `flower-pca` command.
 
-Exit codes: 0 all went well; 1 the run failed, or ended short of its goal; 2 an error in what was
-asked for; 130 Ctrl-C.
+Its exit code is 0 for success, 1 if the run failed or did not reach its goal, 2 for an error in the arguments or the
+input, and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
 from flower_pca.commands import algorithms, check, common, leave, results, rows, run, spent, track, trust
 
-_COMMANDS: Final = (  # The order is that of the help.
+_COMMANDS: Final = (  # in the order of the help text
     check.add,
     run.add,
     algorithms.add_compare,
@@ -33,7 +33,7 @@ _COMMANDS: Final = (  # The order is that of the help.
     leave.add,
     trust.add_keys,
 )
-_CODES: Final = "exit codes: 0 well; 1 the run failed or did not converge; 2 bad usage or input; 130 interrupted"
+_CODES: Final = "exit codes: 0 success; 1 the run failed or did not converge; 2 invalid usage or input; 130 interrupted"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
@@ -52,12 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(given.run(given))
     except FlowerPCAError as error:
         sys.stderr.write(f"flower-pca: {wording.of(common.with_near_match(error).words)}\n")
-        # what else there is, is wrong with the input
+        # All other errors are about the arguments or the input.
         if isinstance(error, NotEnoughNodes):
             return FAILED
         return USAGE
     except BrokenPipeError:
-        # An OSError too, but of no file: `console` knows what to do.
+        # This is an OSError, too, but not about a file. `console` handles it.
         raise
     except OSError as error:
         reason = f"{error.strerror or error}: {error.filename or 'no file'}."
@@ -73,16 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def console() -> NoReturn:
-    """Run the command as a process of its own."""
+    """Run the command, and exit the process with its exit code."""
     try:
         code = main()
         sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads on: `flower-pca list | head`
+    except BrokenPipeError:  # The reader of the output has ended, as in `flower-pca list | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     if code == INTERRUPTED:
         sys.stderr.flush()
-        # threads of Flower's engine may still wait for nodes that are gone, and never end
+        # Threads of Flower's engine may wait forever for nodes that have ended, so the process does not wait for them.
         os._exit(code)
     sys.exit(code)
 

@@ -1,7 +1,7 @@
-"""A client's half of a message: what it returns of its rows, masked or plain, and what it keeps.
+"""A client's half of a message: compute the answer from its rows, with or without masks, and the memory it keeps.
 
-The layers that the message names see it first, in the order of the registry's table, and seal the
-answer in the other order. A layer that it does not name is not even imported.
+The layers that a message names read it first, in the order of the registry's table, and process the answer in the
+reverse order. A layer that the message does not name is not imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
-Source: TypeAlias = Callable[[LocalData], FixedData]  # the fixed statistics of rows
+Source: TypeAlias = Callable[[LocalData], FixedData]  # a function that returns the fixed statistics of rows
 
 
 def answer(
@@ -46,38 +46,40 @@ def answer(
     dither: DitherSource = system_dither,
     who: Who = NOBODY,
 ) -> tuple[Arrays, Arrays]:
-    """What a client returns to a message, and what it keeps.
+    """Return a client's answer to a message, and the memory that it keeps.
 
     Parameters
     ----------
     stage : str
-        The stage that asks.
+        The stage of the message.
     arrays : Arrays
-        What it asks.
+        The arrays of the message.
     data
         The client's rows, in the message's frame.
     memory : Arrays
-        What the client has kept.
+        The memory that the client has kept.
     layers : Sayings or None, default=None
-        What the layers of the message say.
+        The arrays of the message's layers.
     bits : Bits
-        Where noise comes from.
+        The source of random bits for the noise of answers.
     demands : Demands or None, default=None
-        Under masks, what the client asks of those that it is summed with.
+        Under masks, the conditions under which the client takes part in a sum.
     fixed : Source or None, default=None
-        What it gives of rows is what halves that do not compare rows get in their place.
+        A function that returns the fixed statistics of rows. Stages that do not compare rows then get these statistics
+        in place of the rows.
     dither : DitherSource
-        Draws what blurs the steps of fixed point under masks, and the keys of stages that draw.
+        The source of random bits for the noise that hides rounding to fixed point under masks, and for the keys of
+        stages that draw random numbers.
     who : Who, default=Who(position=-1, name='')
-        The client, where a message has numbers for each.
+        The client's position and name, for messages with a different number for each client.
     """
     says = layers or {}
     if stage != messages.STAGE:
-        # a message without masks ends whatever masks the client kept secrets of
+        # After a message without masks, the client drops its secrets of a masked set-up.
         if memory:
             memory = messages.plain(memory)
         return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, dither)
-    # only here, as it needs cryptography, which no run without masks imports
+    # The import is here because the module needs the package cryptography, which runs without masks do not need.
     from flower_pca.masking import client
 
     terms = demands or Demands()
@@ -90,7 +92,7 @@ def answer(
 
 
 def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSource) -> tuple[Arrays, Arrays]:
-    """The answer to a message of a stage, and what is kept for it."""
+    """Return the answer to a message of a stage, and the memory that the client keeps."""
     on: list[type[Layer]] = []
     if says:
         on = _layers_of(says)
@@ -120,7 +122,10 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
 
 
 def _key(work: Work, dither: DitherSource) -> Array:
-    """Four random numbers for this message; in simulations the same for messages of these shapes, masked or not."""
+    """Return four random numbers for this message.
+
+    In simulations, they are the same for all messages of this stage with arrays of these shapes, masked or not.
+    """
     hasher = hashlib.blake2b(work.stage.name.encode())
     for name in sorted(work.arrays):
         hasher.update(f"{name}{work.arrays[name].shape}".encode())
@@ -128,9 +133,10 @@ def _key(work: Work, dither: DitherSource) -> Array:
 
 
 def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:
-    """The stage's half at a client that answers from fixed statistics, but for halves and layers that compare rows.
+    """Return the stage's answer and memory at a client that answers from fixed statistics.
 
-    Words of ours say what it cannot answer: numpy's own warnings would tell of the rows.
+    Stages and layers that compare rows still get the rows. Warnings of numpy are off, because they would reveal
+    something about the rows. Non-finite answers are refused with an error of this package instead.
     """
     with np.errstate(all="ignore"):
         data = work.data if by_row or work.stage.by_row else fixed(work.data)
@@ -140,10 +146,10 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
 
 
 def _without_any_row(work: Work) -> tuple[Arrays, Arrays]:
-    """What a site without rows adds to a masked sum: zeros, beside which nothing of it is seen.
+    """Return the answer of a site without rows to a masked sum, which is zeros, and the memory that it keeps.
 
-    Under masks all clients must agree on whether they keep something. So the site keeps what the stage makes of two
-    rows that it has drawn, of which it sends nothing.
+    Under masks, all clients must agree on whether they keep a memory. Therefore, the site keeps the memory that the
+    stage makes from two random rows, and sends nothing about them.
     """
     if not work.masked:
         raise DataError(f"The data of {work.data.who} has no rows. Leave it out, or run with masks.")
@@ -162,7 +168,7 @@ def _without_any_row(work: Work) -> tuple[Arrays, Arrays]:
 
 
 def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
-    """The layers that a message names, in the order of the table."""
+    """Return the layers that a message names, in the order of the registry's table."""
     unknown = [name for name in says if name not in registry.LAYERS]
     if unknown:
         raise ProtocolError(
@@ -173,17 +179,17 @@ def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
 
 
 def stage_of(name: str) -> type[Stage[Any]]:
-    """The stage of this name, of this package or added to it."""
+    """Return the stage with this name, whether it belongs to this package or was registered."""
     try:
         return registry.STAGES[name]
     except KeyError:
         raise ProtocolError(
-            f"This flower_pca has no stage named {shown(name)}. Install the same version everywhere."
+            f"This version of flower_pca has no stage named {shown(name)}. Install the same version everywhere."
         ) from None
 
 
 def local_results(stage: str, memory: Arrays, data: Any) -> Arrays:
-    """What a client's memory after this stage amounts to as its own result; mostly nothing."""
+    """Return the client's own result from its memory after a stage. For most stages, this is empty."""
     if isinstance(data, LocalData) and not data.n:
         return {}
     return registry.STAGES[stage].local_results(memory, data)

@@ -1,4 +1,4 @@
-"""Certificates and keys of a federation: TLS for the SuperLink, and a key for every SuperNode."""
+"""Write the certificates and keys of a federation: TLS for the SuperLink, and a key for every SuperNode."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
 
-LOCAL: Final = ("localhost", "127.0.0.1", "::1")  # always among the server's names
-DAYS: Final = 365
+LOCAL: Final = ("localhost", "127.0.0.1", "::1")  # the names of this machine, which every server certificate includes
+DAYS: Final = 365  # the number of days for which certificates are valid
 _CA, _CERTIFICATE, _KEY = "ca.crt", "server.pem", "server.key"
 _LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST: Final = re.compile(rf"(?=.{{1,253}}\Z)({_LABEL}\.)*{_LABEL}\Z")
@@ -31,18 +31,18 @@ _HOST: Final = re.compile(rf"(?=.{{1,253}}\Z)({_LABEL}\.)*{_LABEL}\Z")
 
 @dataclass(frozen=True)
 class Keys:
-    """Where the files of a federation are.
+    """The paths of a federation's certificates and keys.
 
     Attributes
     ----------
     ca : path
-        The certificate by which everybody knows the SuperLink; public.
+        The public certificate of the authority, with which nodes and users verify the SuperLink.
     certificate : path
-        The SuperLink's own; public.
+        The public certificate of the SuperLink.
     key : path
-        Its private key.
+        The private key of the SuperLink.
     nodes : tuple of path
-        The private keys of the SuperNodes; the public one beside each ends in .pub.
+        The private keys of the SuperNodes. The public key of each is next to it, with the suffix .pub.
     """
 
     ca: Path
@@ -52,39 +52,39 @@ class Keys:
 
     @property
     def publics(self) -> tuple[Path, ...]:
-        """The public keys of the SuperNodes, by which the SuperLink's owner admits them."""
+        """The paths of the SuperNodes' public keys, which the owner of the SuperLink registers."""
         return tuple(path.with_name(f"{path.name}.pub") for path in self.nodes)
 
 
 def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = ()) -> Keys:
     """Write certificates and keys, valid for a year, into a new folder.
 
-    The key that signs is never written: nobody can sign another server into this federation, and a
-    server of another name needs a new folder. A new node does not: it only needs a key that is
-    registered.
+    The signing key of the authority is never written, so nobody can sign a certificate for another server of this
+    federation. A server with another name therefore needs a new folder. A new node only needs a key that is
+    registered at the SuperLink.
 
     Parameters
     ----------
     folder : str or path
-        The folder; it must be new or empty, and appears complete or not at all.
+        The folder, which must be new or empty. If an error occurs, nothing is written.
     nodes : int
-        How many SuperNodes to make keys for: node-0, node-1, ...
+        The number of SuperNodes to make keys for: node-0, node-1, ...
     hosts : iterable of str, default=()
-        Names and addresses by which nodes reach the SuperLink, beside those of this machine.
+        The names and addresses by which nodes reach the SuperLink, in addition to the names of this machine.
 
     Raises
     ------
     ConfigError
-        If an argument is not valid, or if there is something in the folder already.
+        If an argument is invalid, or if the folder is not empty.
     """
     checks.integer("nodes", nodes, least=1)
     names = _names(hosts)
     target = Path(folder)
-    _vacant(target)
+    _require_vacant(target)
     try:
-        _appear(target, names, nodes)
+        _write_at_once(target, names, nodes)
     except OSError as error:
-        _vacant(target)  # somebody else has been quicker
+        _require_vacant(target)  # This explains the error if another process has written to the folder in the meantime.
         raise ConfigError(
             f"The folder for keys, {target}, cannot be written ({error.strerror}), so nothing was written. Choose "
             "another folder."
@@ -92,21 +92,21 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
     return Keys(target / _CA, target / _CERTIFICATE, target / _KEY, tuple(target / f"node-{i}" for i in range(nodes)))
 
 
-def _appear(target: Path, names: list[x509.GeneralName], nodes: int) -> None:
+def _write_at_once(target: Path, names: list[x509.GeneralName], nodes: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, as a rename goes no further than its file system.
+    # The draft is next to the target, because a folder can only be renamed within one file system.
     draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         _certificates(draft, names)
         for i in range(nodes):
             _node(draft / f"node-{i}")
-        os.replace(draft, target)  # onto an empty folder at most
+        os.replace(draft, target)  # This fails if the target is not empty.
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
 
 
-def _vacant(target: Path) -> None:
+def _require_vacant(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.exists() or target.is_symlink():
@@ -175,7 +175,7 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))  # clocks differ
+        .not_valid_before(now - timedelta(days=1))  # The clock of another machine may be behind.
         .not_valid_after(now + timedelta(days=DAYS))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
@@ -201,7 +201,7 @@ def _private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat)
 
 
 def _store(path: Path, content: bytes, *, private: bool = False) -> None:
-    # With its mode from the start: a key that is closed afterwards could be read in between.
+    # The file is created with its final mode. If the mode were set afterwards, others could read a key in between.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
     with os.fdopen(handle, "wb") as file:
         file.write(content)

@@ -1,12 +1,12 @@
 """The table of algorithms, each with its closing stage and the class of its result.
 
 Everything that finds algorithms by name uses this table: `make` and spec strings, Flower's strategies
-and clients, the names of the package, the command line, the tests that every algorithm has to pass, and
+and clients, the names of the package, the command line, the tests that every algorithm must pass, and
 the tables in the documentation. To add an algorithm to the package, write a file for it and add a line
-to this table. Other packages add theirs by `register`.
+to this table. Other packages add their algorithms with `register`.
 
-The table stores where classes are. It imports a class when it is first needed, because a run needs only
-a few of them.
+The table stores the places of classes, and imports a class when it is first needed, because a run needs
+only a few classes.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def load(place: str) -> Any:
 
 
 class LazyTable(MutableMapping[str, V]):
-    """A mapping whose values are made by functions, each when it is first read.
+    """A mapping that makes each of its values with a function, when the value is first read.
 
-    Listing, counting and testing names makes no value.
+    Listing, counting and testing names do not make any value.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
@@ -72,11 +72,11 @@ class LazyTable(MutableMapping[str, V]):
 
 
 def classes(places: Mapping[str, str]) -> LazyTable[Any]:
-    """Return a mapping of names to the classes at these places."""
+    """Return a lazy mapping from names to the classes at these places."""
     return LazyTable({name: partial(load, place) for name, place in places.items()})
 
 
-_RESULT: Final = "results.pca:PCAResult"  # clients do not need this class
+_RESULT: Final = "results.pca:PCAResult"  # a place instead of the class, because clients need not import it
 _OPENING: Final = "stages.opening:Opening"
 
 
@@ -89,11 +89,12 @@ class Entry:
     algorithm : type
         The algorithm's stage.
     closing : type
-        The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
+        The stage that ends the algorithm's run. The default, Rayleigh-Ritz, orders the components and computes their
+        eigenvalues.
     result : ResultClass
         The class of the result.
     opening : type
-        The opening of its run if the server sees single answers.
+        The opening of the algorithm's run, if the server sees single answers.
     """
 
     algorithm: type[Algorithm[Any]]
@@ -104,7 +105,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class _EntryPlaces:
-    """The places of an entry's classes, and the name of its closing stage."""
+    """The places of an entry's classes in the package, and the name of its closing stage."""
 
     at: str
     closing: str = RayleighRitz.name
@@ -140,7 +141,7 @@ _LINES: Final = {
 }
 _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tracking.st_miss:RobustTracking"}
 _AFTER_CLOSING: Final = {"monitor": "stages.histograms:Histograms", "standard_errors": "stages.standard_errors:Errors"}
-# The stages that may follow the closing one, in their order, by the field of a PCAConfig that requests them.
+# The stages that may follow the closing stage, in their order, by the field of a PCAConfig that requests them
 AFTER: Final = {"reconstruction_error": "evaluate", "explain": "explain", **{name: name for name in _AFTER_CLOSING}}
 _COMPONENT_COUNTS: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
 _COLUMN_CHOICE: Final = {
@@ -181,15 +182,15 @@ _PLACES: Final = {
 TABLE: Final[MutableMapping[str, Entry]] = LazyTable({name: line.entry for name, line in _LINES.items()})
 ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({n: _PLACES[n] for n in _LINES})
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = classes(_TRACKERS)
-# Stages that a node's operator has to allow by name, like algorithms, because they compare rows
+# Stages that a node's operator must allow by name, like algorithms, because they compare rows
 EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(
     {**_AFTER_CLOSING, **_COMPONENT_COUNTS, **_COLUMN_CHOICE}
 )
 # Stages before the algorithm that find the number of components. Their names are values of `n_components`.
 COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COMPONENT_COUNTS)
-# stages that follow an opening without any algorithm
+# Stages that follow an opening in runs without an algorithm
 OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_OPENING_ONLY)
-# Choosers select one of the algorithms. No message carries the name of a chooser.
+# Choosers, which select one of the algorithms for a run. No message contains the name of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "algorithms.covariance:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
 # A client reads a message in this order, and processes its answer in the reverse order.
@@ -202,7 +203,7 @@ LAYERS: Final[Mapping[str, type[Layer]]] = classes(
     }
 )
 
-# The algorithms by the name of their closing stage, which is known without an import
+# The names of the algorithms by the name of their closing stage. This table needs no imports.
 _CLOSED_BY: Final[dict[str, set[str]]] = {}
 for _name, _line in _LINES.items():
     _CLOSED_BY.setdefault(_line.closing, set()).add(_name)
@@ -211,7 +212,7 @@ for _name, _line in _LINES.items():
 def register(
     algorithm: type[Algorithm[Any]], *, closing: type[Stage[Any]] | None = None, result: ResultClass | None = None
 ) -> None:
-    """Add an algorithm to the table. The server and every node have to do this.
+    """Add an algorithm to the table. The server and every node must do this.
 
     By default, the result is a `PCAResult`, and the closing stage is the Rayleigh-Ritz step, or
     `Oblique` for components that are not orthonormal.
@@ -219,16 +220,16 @@ def register(
     Raises
     ------
     ConfigError
-        If the closing stage would turn components that are not orthonormal, or a name of its arrays has a dot.
+        If the closing stage would rotate components that are not orthonormal, or if the name of an array has a dot.
     """
     if dotted := [name for name in algorithm.asks if "." in name]:
-        # Such names would look like those of a layer, of the frame or of masks.
+        # Such names would look like the names of arrays of a layer, of the frame or of masks.
         raise ConfigError(f"The arrays of {algorithm.name} have names with a dot: {', '.join(dotted)}. Rename them.")
     closing = closing or _default_closing(algorithm)
     if issubclass(closing, RayleighRitz) and not algorithm.orthonormal:
         raise ConfigError(
-            f"The closing stage {closing.name} turns components, which works only if they are orthonormal, but the "
-            f"components of {algorithm.name} are not. Leave the stage out."
+            f"The closing stage {closing.name} rotates components, which works only if they are orthonormal, but the "
+            f"components of {algorithm.name} are not orthonormal. Leave the closing stage out."
         )
     TABLE[algorithm.name] = Entry(algorithm, closing, result or load(_RESULT))
     _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)
@@ -237,13 +238,13 @@ def register(
 
 
 def public() -> Mapping[str, type[Stage[Any]]]:
-    """Return algorithms and trackers by the names of their classes, which the package exports."""
+    """Return the algorithms and trackers by the names of their classes, which the package exports."""
     names = (*ALGORITHMS, *TRACKERS)
     return LazyTable({_class_name(name): partial(STAGES.__getitem__, name) for name in names})
 
 
 def _class_name(stage: str) -> str:
-    # Names of listed stages need no import.
+    # For a listed stage, the name of the class is known without an import.
     if stage in _PLACES:
         return _PLACES[stage].partition(":")[2]
     return STAGES[stage].__name__
@@ -255,7 +256,7 @@ def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
 
 
 def has_local_results(algorithm: Algorithm[Any]) -> bool:
-    """Return whether each client gets a result of its own from a run of this algorithm."""
+    """Return whether each client gets its own result from a run of this algorithm."""
     return closing(algorithm).local_results is not Stage.local_results
 
 
@@ -263,29 +264,29 @@ def entry(algorithm: type[Any]) -> Entry:
     """Return the table's entry of an algorithm. An unlisted class gets the entry of its nearest listed base class."""
     for kind in algorithm.__mro__:
         found = TABLE.get(getattr(kind, "name", ""))
-        # The class is compared too, because an unlisted class may have inherited the name of another one.
+        # The class is compared, too, because an unlisted class may have inherited its name from a listed one.
         if found is not None and found.algorithm is kind:
             return found
     return Entry(algorithm, _default_closing(algorithm))
 
 
 def _default_closing(algorithm: type[Algorithm[Any]]) -> type[Stage[Any]]:
-    """Return the closing stage of an algorithm that names none.
+    """Return the closing stage for an algorithm without its own.
 
-    It must not rotate components that are not orthonormal.
+    The closing stage must not rotate components that are not orthonormal.
     """
     return STAGES[RayleighRitz.name if algorithm.orthonormal else "oblique"]
 
 
 def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
-    """Make an algorithm from its name, a spec string such as "faps(inner_steps=5)", or an instance.
+    """Return an algorithm from its name, a spec string such as "faps(inner_steps=5)", or an instance.
 
     Parameters
     ----------
     algorithm : str or Algorithm
         The name ("krylov"), the spec string ("krylov(tol=1e-8)") or the instance.
     **parameters
-        Parameters of the algorithm, which are set beside those of the spec string.
+        Parameters of the algorithm, in addition to the parameters in the spec string.
 
     Returns
     -------
@@ -309,7 +310,7 @@ def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
 
 
 def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
-    """Make a tracker from its name, a spec string or an instance, in the same way as `make`."""
+    """Return a tracker from its name, a spec string or an instance, in the same way as `make`."""
     from flower_pca.tracking.tracker import Tracker
 
     made: Tracker = _make("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, **parameters)
@@ -321,7 +322,7 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
         checks.parameters(given.name, parameters, _parameters(type(given)))
         return replace(given, **parameters)
     name, own, kind = given, dict[str, Any](), None
-    with suppress(KeyError, TypeError):  # not a bare name
+    with suppress(KeyError, TypeError):  # `given` may not be a bare name.
         kind = table[given]
     if kind is None:
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
@@ -337,7 +338,7 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
 
 
 def _require_no_other(name: str) -> None:
-    """Refuse a tracker in place of an algorithm, or an algorithm in place of a tracker, and say where it belongs."""
+    """Refuse a tracker in place of an algorithm, or vice versa. The error tells where to use it instead."""
     if name in TRACKERS:
         raise ConfigError(
             f"{name} follows rows over time. Use it with track, with TrackingStrategy, or with `flower-pca track`."
@@ -349,12 +350,12 @@ def _require_no_other(name: str) -> None:
 
 
 def tracks(algorithm: str) -> bool:
-    """Return whether a name or a spec string is that of a tracker."""
+    """Return whether a name or a spec string stands for a tracker."""
     return algorithm.split("(")[0].strip() in TRACKERS
 
 
 def owners(stage: str) -> frozenset[str]:
-    """Return the algorithms that the stage with this name belongs to, or an empty set if it belongs to every run."""
+    """Return the names of the algorithms to which a stage belongs, or an empty set if it belongs to every run."""
     named = {stage, *_CLOSED_BY.get(stage, ())}
     return frozenset(named.intersection(TABLE) | named.intersection(TRACKERS))
 

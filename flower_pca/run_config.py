@@ -1,8 +1,8 @@
 """The run-config of the app: eight keys that people set, and one text, `options`, for all other settings.
 
-What Python and the command line have as well is declared in `base.settings`, and the rest here. The app's own
-pyproject.toml and the page on Flower are held to these tables. An app of a user's own may have any of the settings as
-keys.
+Settings that also exist in Python or on the command line are declared in `base.settings`, and all others here. Tests
+compare the app's own pyproject.toml and the documentation page about Flower with these tables. In a user's own app, any
+setting may be a key.
 """
 
 from __future__ import annotations
@@ -47,22 +47,23 @@ _ALL: Final = {**SETTINGS, **{setting.name: setting for setting in _OWN}}
 _KEYS: Final = ("data", "algorithm", "n_components", "output", "min_nodes", "mask", "scale", "missing")
 KEYS: Final = tuple(_ALL[name] for name in _KEYS)
 OPTIONS: Final = tuple(setting for name, setting in _ALL.items() if name not in _KEYS)
-# Settings of earlier versions, with what takes their place.
+# Settings of earlier versions, with the advice in the error about each of them
 REMOVED: Final[Mapping[str, str]] = {
     "shard-answers": "leave it out, because every hosted client's answer now reaches the server by itself",
     "influence": "leave it out, and read the hints of the result, which name sites that lie far from the others",
 }
-_OF_ALGORITHM: Final = ("max_rounds", "tol")  # settings of `flower-pca run` that a run-config has as parameters
-_FORM: Final = 'Write options="name=value, name=value", with quotes around a value that has a comma in it.'
+# Settings of `flower-pca run` that are parameters of the algorithm in a run-config
+_OF_ALGORITHM: Final = ("max_rounds", "tol")
+_FORM: Final = 'Write options="name=value, name=value", with quotes around a value that contains a comma.'
 
 
 def settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a run by name: the defaults, the keys of its run-config, and its options.
+    """Return all settings of a run by name: the defaults, replaced by the keys of its run-config and its options.
 
     Raises
     ------
     ConfigError
-        If the options cannot be read, or one of them is unknown, or a setting was removed.
+        If the options cannot be read, if an option is unknown, or if a setting was removed.
     """
     given = {name: value for name, value in run_config.items() if name != "options"}
     for name in given:
@@ -72,7 +73,7 @@ def settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_options(text: str) -> dict[str, Value]:
-    """The settings in a text such as "reconstruction-error=true, partition=iid(seed=1)"."""
+    """Return the settings in a text such as "reconstruction-error=true, partition=iid(seed=1)"."""
     found: dict[str, Value] = {}
     names, keys = [setting.key for setting in OPTIONS], [setting.key for setting in KEYS]
     for part in _parts(text):
@@ -82,27 +83,27 @@ def read_options(text: str) -> dict[str, Value]:
             raise ConfigError(f"In the options of the run-config, {text!r}, {part!r} has no value. {_FORM}")
         _check_removed(name)
         if name in keys:
-            raise ConfigError(f'{name} is not an option but a separate key: write --run-config "{name}=...".')
+            raise ConfigError(f'{name} is not an option but a separate key. Write --run-config "{name}=...".')
         if name not in names:
             remedy = did_you_mean(name, names, otherwise=f"The options are {series(names)}.")
             raise ConfigError(f"The run-config has the option {name!r}, which does not exist. {remedy}")
         if name in found:
-            raise ConfigError(f"The run-config has the option {name} twice. Keep one of them.")
+            raise ConfigError(f"The run-config has the option {name} twice. Remove one of them.")
         found[name] = _value(value)
     return found
 
 
 def _check_removed(name: str) -> None:
-    """Refuse a setting that this version has no more, and say what to use instead."""
+    """Refuse a setting that was removed from this version. The error tells what to use instead."""
     if name in REMOVED:
         raise ConfigError(f"The setting {name} of the run-config was removed: {REMOVED[name]}.", setting=name)
 
 
 def advising(algorithm: str) -> Callable[[Advice], str]:
-    """A function from advice to what one writes for `flwr run` with this algorithm.
+    """Return a function that writes advice for users of `flwr run` with this algorithm.
 
-    A key is written as a key, an option into the text `options`, a parameter of the algorithm into its brackets, and
-    anything else as in Python.
+    It writes a key as a key, an option as part of the text `options`, a parameter of the algorithm inside the spec
+    string, and everything else as in Python.
     """
     keys, options = [setting.key for setting in KEYS], [setting.key for setting in OPTIONS]
 
@@ -122,7 +123,7 @@ def advising(algorithm: str) -> Callable[[Advice], str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The text cut at its commas, but for those in brackets and quotes."""
+    """Yield the parts of a text between its commas. Commas in brackets and quotes do not separate parts."""
     part, depth, quote = "", 0, ""
     for character in text:
         if quote:
@@ -147,7 +148,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _value(text: str) -> Value:
-    """A value as TOML would have it; a text needs no quotes."""
+    """Return the value of a text by the rules of TOML, except that a string needs no quotes."""
     if text[0] in "\"'" and text[-1] == text[0] and len(text) > 1:
         return text[1:-1]
     if text in ("true", "false", "True", "False"):

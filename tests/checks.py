@@ -320,7 +320,7 @@ def zeros_beside_others(name: str, seed: int, folder: Path) -> None:
 
 
 def zero_data(name: str, seed: int, folder: Path) -> None:
-    with pytest.raises(DataError, match="are zeros only"):
+    with pytest.raises(DataError, match="contain only zeros"):
         simulate(name, [np.zeros((5, 6)), np.zeros((3, 6))], n_components=2, seed=seed)
 
 

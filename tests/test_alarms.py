@@ -61,7 +61,7 @@ def test_the_level_comes_with_every_solver_and_from_sums(solver, mask):
     assert sorted(result.levels_) == list(range(10, 42))  # all steps except the first 10, judged afterwards
     assert result.statistics_[41] > 10 * result.levels_[41]
     assert all(result.statistics_[j] <= result.levels_[j] for j in range(10, 41))
-    assert "32 steps judged for a change, from 10 on" in result.status.words
+    assert "32 steps tested for a change, from step 10 on" in result.status.words
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def test_a_product_of_another_basis_is_named(stranger):
         def finish(self, state, model):
             return replace(model, basis=state.basis[:, : model.k])
 
-    words = r"finish\(\) of stranger left a product of shape \(10, 3\) beside a basis of shape \(10, 2\)"
+    words = r"finish\(\) of stranger left a product of shape \(10, 3\), but a basis of shape \(10, 2\)"
     with pytest.raises(RuntimeError, match=words):
         simulate(Stale(), SHARDS, n_components=K)
 
@@ -145,8 +145,8 @@ def test_components_that_are_not_orthonormal_are_not_turned_at_the_end(stranger)
         assert entry.algorithm.orthonormal or not issubclass(entry.closing, RayleighRitz)
     with pytest.raises(
         ConfigError,
-        match=r"The closing stage ritz turns components, which works only if they are orthonormal, but the "
-        r"components of stranger are not\. Leave the stage out\.",
+        match=r"The closing stage ritz rotates components, which works only if they are orthonormal, but the "
+        r"components of stranger are not orthonormal\. Leave the closing stage out\.",
     ):
         registry.register(stranger, closing=RayleighRitz)
 

@@ -75,7 +75,7 @@ def test_cells_in_memory_backed_and_in_a_file_are_the_same_normalized_rows(kept,
 def test_a_layer_of_cells_is_taken_and_a_missing_one_is_named():
     made = lab_of_cells(kept="dense")
     assert np.array_equal(cells(made, layer="twice").values, 2 * counts_of_labs()[0])
-    with pytest.raises(ConfigError, match=r"has no layer 'raw'\. It has twice\."):
+    with pytest.raises(ConfigError, match=r"has no layer 'raw'\. It has the layers twice\."):
         cells(made, layer="raw")
     made.X = None
     with pytest.raises(DataError, match=r"has no X\. Name a layer: cells\(adata, layer='twice'\)\."):

@@ -249,7 +249,7 @@ def test_a_node_that_others_trust_plays_no_rows_that_the_server_knows(rule, app_
     result, lines = app_run([*nodes, peer], engine=False)
     assert is_pca_of(result, shards)
     (name,) = rule
-    words = f"This node has {name}, but its node-config names no data. Name the node's own data, because whoever"
+    words = f"The node-config of this node has {name}, but no data. Add the node's own data, because whoever"
     assert any(words in line for line in lines)
 
 

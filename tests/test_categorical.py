@@ -246,7 +246,7 @@ def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     ROWS.assign(ward="burns").to_csv(tmp_path / "new.csv", index=False)
     given = [str(tmp_path / "out" / "result.npz"), str(tmp_path / "new.csv"), "-o", str(scores)]
     assert main(["transform", *given]) == 2
-    assert "The levels of column ward of" in (said := capsys.readouterr().err)
+    assert "the levels of column ward of" in (said := capsys.readouterr().err)
     assert "'burns' in line 2 of" in said
 
 
@@ -321,7 +321,7 @@ def test_levels_that_only_capitals_and_spaces_tell_apart_are_pointed_out():
     tables = {site: rows.copy() for site, rows in TABLES.items()}
     first = next(iter(tables))
     tables[first]["sex"] = tables[first]["sex"].replace({"f": "F "})
-    with pytest.warns(UserWarning, match=r"Levels of sex, F, f, differ in capitals, spaces or hyphens only\."):
+    with pytest.warns(UserWarning, match=r"The levels F, f of sex differ only in capitals, spaces or hyphens\."):
         result = simulate("krylov", tables, n_components=2, categorical="ward,sex")
     assert {"sex=F", "sex=f"} < set(result.feature_names_in_)
     simulate("krylov", TABLES, n_components=2, categorical="ward,sex")  # Warnings are errors in tests.
@@ -334,7 +334,7 @@ def test_levels_that_only_capitals_and_spaces_tell_apart_are_pointed_out():
     [(["Type-A", "type a", "type_b"], "Type-A, type a"), (["covid 19", "COVID-19"], "COVID-19, covid 19")],
 )
 def test_spaces_and_hyphens_in_words_tell_no_levels_apart(found, pair):
-    with pytest.warns(UserWarning, match=f"Levels of code, {pair}, differ"):
+    with pytest.warns(UserWarning, match=f"The levels {pair} of code differ"):
         levels.Coding((("code", None),)).union([{"code": found}])
 
 

@@ -47,8 +47,8 @@ SHIFTED = [np.random.default_rng(i).standard_normal((60, 4)) * [3.0, 2.0, 1.0, 0
 def test_a_run_whose_mean_outweighs_the_first_component_says_so(name, scale):
     algorithm = make(name, **FEW.get(name, {}))
     found = simulate(algorithm, SHIFTED, n_components=1, scale=scale, center=False)
-    assert "Rows were not centered, and their mean weighs " in found.hints[0]
-    assert found.hints[0].endswith("of component 1, which then shows no differences between rows. Use center=True.")
+    assert "Rows were not centered, and their mean makes up " in found.hints[0]
+    assert found.hints[0].endswith("of component 1, which then hides differences between rows. Use center=True.")
     about_zero = [X - np.vstack(SHIFTED).mean(axis=0) for X in SHIFTED]
     assert simulate(algorithm, about_zero, n_components=1, scale=scale, center=False).hints == ()
 

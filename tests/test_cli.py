@@ -144,7 +144,7 @@ def test_show_of_a_folder_names_the_result_in_it(tmp_path, capsys):
 
 
 MISTAKES = {
-    "no file": (["none.csv"], r"No file or folder named 'none\.csv'\. The path begins at /.*\.$"),
+    "no file": (["none.csv"], r"No file or folder named 'none\.csv'\. The current folder is /.*\.$"),
     "a mistyped file": (["texd.csv"], r"No file or folder named 'texd\.csv'\. Did you mean 'text\.csv'\?$"),
     "a mistyped folder": (["hospital"], r"No file or folder named 'hospital'\. Did you mean 'hospitals'\?$"),
     "a tracker": (
@@ -433,7 +433,7 @@ def test_a_process_says_its_version_and_loads_nothing_heavy_for_help():
     process = started_command(program=("-c", code))
     said, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
-    assert "exit codes: 0 well; 1 the run" in said
+    assert "exit codes: 0 success; 1 the run" in said
     loaded = said.splitlines()[-1].split()
     assert {"matplotlib", "sklearn", "pandas", "pyarrow", "flwr", "rich", "ray"}.isdisjoint(loaded)
 

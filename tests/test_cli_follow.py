@@ -78,9 +78,9 @@ def test_values_that_stand_for_a_gap_and_lines_of_totals_are_named(follow_comman
     code, _said, err = flower_pca(capsys, *follow_command, "--steps", 3)
     folder = tmp_path / "in"
     first = f"Column a holds -999 1 time, far from all other values: the first is line 10 of {folder / 'north_1.csv'}."
-    second = f"Line 10 of {folder / 'west_1.csv'} is the sum of the lines above it, not a row of its own. Remove it."
+    second = f"Line 10 of {folder / 'west_1.csv'} is the sum of the lines above it, not a row of data. Remove it."
     expected = [
-        f"flower-pca: hint: {first} If it stands for a gap, read the data with --gaps=-999.",
+        f"flower-pca: hint: {first} If it stands for a missing value, read the data with --gaps=-999.",
         f"flower-pca: hint: {second}",
     ]
     assert (code, err.splitlines()) == (0, expected)

@@ -104,7 +104,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
         (
             out / "result.npz",
             "none.npz",
-            "No file named 'none.npz'. Give a file that run --save-local, or a node, has written.",
+            "No file named 'none.npz'. Give a file that flower-pca run --save-local or a node has written.",
         ),
         (out / "result.npz", other, "is a result, not an own result."),
     ]:
@@ -267,7 +267,7 @@ def test_a_new_site_is_scored_by_what_its_rows_tell_if_sites_were_harmonized(fol
     )
     assert flower_pca(capsys, "score", *given)[0] == 0
     tables["b"][:19].to_csv(new, index=False)
-    assert "There are 19 rows of the new site" in flower_pca(capsys, "score", *given)[2]
+    assert "The new site has 19 rows" in flower_pca(capsys, "score", *given)[2]
 
 
 def test_what_is_known_of_a_site_is_asked_for_and_is_of_the_site_of_the_rows(folder_by_site, capsys):
@@ -275,7 +275,7 @@ def test_what_is_known_of_a_site_is_asked_for_and_is_of_the_site_of_the_rows(fol
     out, files = place / "out", place / "sites"
     whole = simulate("krylov", [np.eye(4)[:, :3]] * 3, n_components=1, adjust="site").save(place / "other.npz")
     for words, message in [
-        ([out / "result.npz", files / "b.csv"], "Add --local FILE, which run --save-local or the site's node has"),
+        ([out / "result.npz", files / "b.csv"], "Add --local FILE with the file that flower-pca run --save-local or"),
         ([out / "result.npz", files, "--local", out / "flower_pca-local-1.npz"], "has rows of 3 sites"),
         ([out / "result.npz", files / "b.csv", "--local", out / "flower_pca-local-0.npz"], "belongs to the site a"),
         ([out / "result.npz", files / "b.csv", "--local", "none.npz"], "No file named 'none.npz'"),
@@ -297,4 +297,4 @@ def test_a_run_that_scores_all_sites_alike_takes_nothing_of_one_site(tmp_path, c
     path = result.save(tmp_path / "result.npz")
     code, _, err = flower_pca(capsys, "score", path, tmp_path / "x.csv", "--local", "own.npz")
     assert code == 2
-    assert "This run has neither: leave them out" in err
+    assert "but this run used neither. Leave --local and --fit-local out." in err

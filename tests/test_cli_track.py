@@ -223,7 +223,7 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
         "--resume needs the file to continue from. Add --checkpoint FILE.\n"
     )
     gone = [tmp_path / "no/c.npz" if word == tmp_path / "c.npz" else word for word in track_command]
-    assert said(given=gone) == f"The folder of the checkpoint, {tmp_path}/no, does not exist. Make it first.\n"
+    assert said(given=gone) == f"The folder of the checkpoint, {tmp_path}/no, does not exist. Create it first.\n"
     unwritable = [tmp_path / "no/e.jsonl" if word == tmp_path / "e.jsonl" else word for word in track_command]
     assert "/no/e.jsonl cannot be written: " in said(given=unwritable)
     folder = [tmp_path if word == tmp_path / "e.jsonl" else word for word in track_command]
@@ -244,7 +244,7 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
     other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in track_command]
     assert re.fullmatch(
         r"The checkpoint belongs to a run with other rows at client 0, step \d\. "
-        r"Give that run's rows, or choose another checkpoint\.\n",
+        r"Give the rows of that run, or choose another checkpoint\.\n",
         said("--resume", given=other),
     )
     (tmp_path / "strange.jsonl").write_text('{"name": "another program"}\n')

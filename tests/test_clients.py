@@ -227,10 +227,10 @@ MALFORMED = {
         "opening",
         {"peaks": 0, "seed": 1, "width": 2**31},
         {},
-        "width of the server's message has 2,147,483,648 columns",
+        "width of the server's message asks for 2,147,483,648 columns",
     ),
-    "an own part too wide": ("personal", {"own": 2**31}, {}, "own of the server's message has 2,147,483,648 columns"),
-    "a block too wide": ("ssi", {"Z": np.ones((D, 1001))}, {}, "Z of the server's message has 1,001 columns"),
+    "an own part too wide": ("personal", {"own": 2**31}, {}, "own of the server's message asks for 2,147,483,648"),
+    "a block too wide": ("ssi", {"Z": np.ones((D, 1001))}, {}, "Z of the server's message asks for 1,001 columns"),
     "a number next to 0": (
         "low_rank",
         {"sigma": 1e-320},
@@ -327,7 +327,7 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
         words = f"A run with noise cannot use the missing values of this node, {rule}. Ask the node's operator."
         assert gaps == words
         wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
-        assert f"This node has {D} columns, but the array Z of the server's message is for {D + 1}." in wrong
+        assert f"This node has {D} columns, but the array Z of the server's message is for {D + 1} columns." in wrong
 
 
 def test_a_node_has_its_refusals_in_its_own_log(caplog):
@@ -525,7 +525,7 @@ def test_rows_that_cannot_be_loaded_are_a_refusal_without_a_path():
 
     grid = FakeGrid(client_app(load), 5)
     result = strategies.Krylov(n_components=2).fit(grid)
-    assert "an error (FileNotFoundError), which its own log has." in result.history[0].failures[str(grid.node(BAD))]
+    assert "an error (FileNotFoundError), which is in its own log." in result.history[0].failures[str(grid.node(BAD))]
     assert is_pca_of(result, OTHERS)
 
 

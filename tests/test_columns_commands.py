@@ -93,7 +93,7 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--partition", "iid"],
-            "With --partitioned-by columns each file has its own columns",
+            "With --partitioned-by columns, each file belongs to one client",
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--columns", "age"],

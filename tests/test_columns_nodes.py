@@ -58,7 +58,7 @@ def test_a_node_takes_part_by_its_own_rule_only():
         "set. "
         "Ask the node's operator"
     )
-    with pytest.raises(NotEnoughNodes, match="A run over columns needs all parties to the end") as error:
+    with pytest.raises(NotEnoughNodes, match="A run over columns needs all parties until its end") as error:
         fitted_by_columns(PARTS, rules={"split_columns": False})
     assert text in str(error.value)
     assert Rules.of_node_config({"split-columns": True}).split_columns

@@ -188,7 +188,7 @@ def test_the_command_leaves_it_out_by_default_and_says_so(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "Not run, because eigenvalues of these rows are close together: faps (about " in said
     assert said.count("krylov") >= 1
-    assert "Name them in --algorithms to run them." in said
+    assert "To run these algorithms anyway, name them in --algorithms." in said
     assert cli.main([*words, "--algorithms", "ssi", "--max-rounds", "3", "--json"]) == 0
     out, err = capsys.readouterr()
     assert (json.loads(out)[0]["algorithm"], err) == ("ssi(max_rounds=3)", "")

@@ -109,7 +109,7 @@ def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_pat
         whole = track("st_miss", endless_batches(9, clients=2), n_components=R, steps=after)
         with pytest.raises(StopError):
             track("st_miss", endless_batches(9, clients=2), steps=before, on_round=stop_at_step(4), **given)
-        with pytest.raises(ConfigError, match="The run in the checkpoint has begun step 5, so steps cannot be 4"):
+        with pytest.raises(ConfigError, match="The run in the checkpoint has already begun step 5, so steps"):
             track("st_miss", endless_batches(9, clients=2), steps=4, **given)
         resumed = track("st_miss", endless_batches(9, clients=2), steps=after, **given)
         assert np.abs(resumed.components_ - whole.components_).max() < (1e-8 if mask else 1e-300)
@@ -152,7 +152,7 @@ def test_steps_of_another_run_are_refused(spoil, tmp_path):
         lines = np.frombuffer(known).copy()
         lines[1] += 1.0
         steps.write_bytes(lines.tobytes() if spoil == "of another run" else known[:40])
-    with pytest.raises(DataError, match=r"The steps in .*run.npz.steps are not those of the checkpoint."):
+    with pytest.raises(DataError, match=r"The steps in .*run.npz.steps do not belong to the checkpoint."):
         track("st_miss", endless_batches(9), n_components=R, checkpoint=path)
 
 

@@ -261,7 +261,7 @@ def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bi
 @pytest.mark.parametrize(
     ("n", "words"),
     [
-        (20, "with 20 rows, standard errors are too small: at least 30 rows are needed"),
+        (20, "with 20 rows, standard errors are too small (at least 30 rows are needed)"),
         (90, "with 90 rows, standard errors are slightly too small (use analysis.intervals)"),
     ],
 )
@@ -277,7 +277,7 @@ def test_heavy_tails_of_scores_are_reported() -> None:
     y = (scores * np.sqrt(VALUES) - found.mean_) @ found.components_.T
     kurtosis = np.mean(y**4, axis=0) / np.mean(y**2, axis=0) ** 2
     assert kurtosis[0] > 4.0 > kurtosis[1]
-    words = f"scores along component 1 have heavy tails (kurtosis {kurtosis[0]:.2g}, normal rows have 3)"
+    words = f"scores along component 1 have heavy tails (kurtosis {kurtosis[0]:.2g}, but normal rows have 3)"
     assert words in found.status.words
     assert (
         "too small" not in simulate("covariance", two_thirds(n=900), n_components=2, standard_errors=True).status.words

@@ -332,7 +332,7 @@ def test_nodes_that_come_while_the_server_waits(monkeypatch):
 def test_too_few_nodes_left_end_the_run():
     grid = grid_of(SHARDS)
     at(grid, {1}, BAD_REPLIES["nan"][0])
-    with pytest.raises(NotEnoughNodes, match=r"needs 5 clients, but 4 are there, and 1 left out"):
+    with pytest.raises(NotEnoughNodes, match=r"needs 5 clients, but 4 are present, and the run has excluded 1"):
         strategy("krylov", min_nodes=5, node_timeout=0.3).fit(grid)
 
 
@@ -612,7 +612,7 @@ def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
 
 
-MUTE = "it has answered no message of this run; its own log says whether its processes start"
+MUTE = "it has answered no message of this run; its log shows whether its processes start"
 
 
 @pytest.mark.slow
@@ -706,7 +706,7 @@ def test_a_superlink_that_does_not_answer_is_named_and_waited_for_no_longer_than
     finally:
         back.set()
     reasons = {why for record in result.history for why in record.failures.values()}
-    assert reasons == {"no answer within 0.2 s, nor one of the SuperLink"}
+    assert reasons == {"no answer within 0.2 s, because the SuperLink did not answer"}
     assert is_pca_of(result, SHARDS)
 
 
@@ -739,7 +739,7 @@ def test_a_superlink_that_hangs_costs_a_message_one_timeout_however_many_nodes_a
         came = dict(exchange(grid, sorted(grid.nodes), lambda node: message_to(node), timeout=0.4, window=window))
     finally:
         back.set()
-    assert came == dict.fromkeys(grid.nodes, "no answer within 0.4 s, nor one of the SuperLink")
+    assert came == dict.fromkeys(grid.nodes, "no answer within 0.4 s, because the SuperLink did not answer")
     assert 0.0 < sum(Waits.vain) <= 0.4 + 2 * 0.05
 
 
@@ -774,7 +774,7 @@ def test_a_superlink_that_lists_no_nodes_is_named_and_waited_for_no_longer_than_
     back, grid = threading.Event(), grid_of(SHARDS)
     listed = grid.get_node_ids
     monkeypatch.setattr(grid, "get_node_ids", lambda: listed() if len(grid.sent) < 6 else back.wait())
-    words = r"^The SuperLink did not say within 0\.\d+ s which nodes are connected\."
+    words = r"^The SuperLink did not list the connected nodes within 0\.\d+ s\."
     try:
         with pytest.raises(NotEnoughNodes, match=words):
             strategy("ssi", node_timeout=0.2).fit(grid)

@@ -211,5 +211,5 @@ def test_a_flower_without_its_deprecated_half_runs_the_message_api():
     same, refused = run.stdout.splitlines()
     assert same == "True"
     assert refused.startswith(
-        "ConfigError This version of Flower has no client_fn any more. Use flower_pca.clients.client"
+        "ConfigError This version of Flower no longer supports client_fn. Use flower_pca.clients.client"
     )

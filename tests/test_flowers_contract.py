@@ -509,7 +509,7 @@ def test_a_hook_that_forgets_to_return_is_named(hook):
 
     kind = type("Forgetful", (Krylov,), {hook: forgetful})
     with pytest.raises(
-        ConfigError, match=rf"^Forgetful\.{hook} has returned nothing\. End it by returning what super\(\)"
+        ConfigError, match=rf"^Forgetful\.{hook} has returned nothing\. At its end, return what super\(\)"
     ):
         kind(n_components=2).start(grid_of(SHARDS))
 
@@ -565,7 +565,7 @@ def test_functions_of_the_caller_are_looked_at_before_the_first_message():
         ("evaluate_fn", lambda arrays: None),
     ):
         grid = grid_of(SHARDS)
-        with pytest.raises(ConfigError, match=rf"^{name} cannot be called as Flower does, by {name}\(server_round, "):
+        with pytest.raises(ConfigError, match=rf"^{name} cannot be called as {name}\(server_round, "):
             Krylov(n_components=2).start(grid, **{name: wrong})
         assert grid.sent == []
 
@@ -586,7 +586,9 @@ class MyPrivacy(DifferentialPrivacyServerSideFixedClipping):
 def test_flowers_wrappers_for_differential_privacy_are_refused_before_the_first_message(kind, keywords):
     grid = grid_of(SHARDS)
     wrapper = kind(Krylov(n_components=2), noise_multiplier=0.1, num_sampled_clients=5, **keywords)
-    with pytest.raises(ConfigError, match=r"^DifferentialPrivacy\w+ clips .* Start the strategy within it\..* dp="):
+    with pytest.raises(
+        ConfigError, match=r"^DifferentialPrivacy\w+ clips .* Start the inner strategy directly\..* dp="
+    ):
         wrapper.start(grid, ArrayRecord(), num_rounds=3)
     assert grid.sent == []
 
@@ -609,7 +611,7 @@ def test_what_start_gets_in_a_wrong_kind_is_named():
         ({"num_rounds": -1}, "num_rounds must be a whole number"),
         ({"should_stop": True}, "should_stop is True, which is not a function"),
         ({"evaluate_fn": 3}, "evaluate_fn is 3, which is not a function"),
-        ({"initial_arrays": [np.eye(2, 10)]}, "initial_arrays is not an ArrayRecord of Flower but of the type list"),
+        ({"initial_arrays": [np.eye(2, 10)]}, "initial_arrays is not an ArrayRecord of Flower but has the type list"),
     ):
         with pytest.raises(ConfigError, match=f"^{sentence}"):
             Krylov(n_components=2).start(grid_of(SHARDS), **given)
@@ -855,14 +857,14 @@ def test_an_action_that_no_app_has_is_named_with_what_to_write():
         assert reply.content["metrics"]["num-examples"] == 0
         return reply
 
-    nothing = r"has no function of flower_pca\. Write clients\.register\(app, load, action="
+    nothing = r"has no function of flower_pca\. Call clients\.register\(app, load, action="
     for actions, action, sentence in (
         (["pca"], "pcaa", r"has PCA under the action 'pca', not 'pcaa'\. Give the strategy action='pca'\."),
         (["pca"], None, r"has PCA under the action 'pca'\. Give the strategy action='pca'\."),
         (["wide", "pca"], "a", r"has PCA under the actions 'wide' and 'pca', not 'a'\. .* action='wide'\."),
         (["default"], "pca", r"has PCA without an action\. Leave action='pca' out of the strategy\."),
-        ([], "pca", rf"{nothing}'pca'\) there, and give the strategy action='pca'\."),
-        ([], None, rf"{nothing}'pca'\) there, and give the strategy action='pca'\."),
+        ([], "pca", rf"{nothing}'pca'\) in this app, and give the strategy action='pca'\."),
+        ([], None, rf"{nothing}'pca'\) in this app, and give the strategy action='pca'\."),
     ):
         grid = FakeGrid(app_with(*actions, mods=[logging_round]), 3)
         with pytest.raises(
@@ -873,12 +875,12 @@ def test_an_action_that_no_app_has_is_named_with_what_to_write():
         assert sorted(grid.counts.values()) == [1, 1, 2]  # One node is asked for its actions, and no node twice.
     grid = FakeGrid(app_with("pca"), 3)
     grid.tamper = lambda message, reply: None if message.metadata.message_type.startswith("query") else reply
-    with pytest.raises(ConfigError, match=r"has no function 'train\.a'\. Look at its clients\.register\.$"):
+    with pytest.raises(ConfigError, match=r"has no function 'train\.a'\. Check the call of clients\.register in"):
         Krylov(n_components=2, action="a", round_timeout=0.2).fit(grid)
     with pytest.raises(ConfigError, match=r"^3 of 3 nodes have no function .* has PCA without an action\."):
         Krylov(n_components=2, action="pca", hosted="stacked").fit(hosts_of(SHARDS, each=2))
     older = ClientApp(client_fn=lambda c: PCAClient(TWELVE[c.node_config["partition-id"]]).to_client())
-    with pytest.raises(ConfigError, match=r"has a client_fn, which knows no actions\. Leave action='pca' out"):
+    with pytest.raises(ConfigError, match=r"has a client_fn, so it has no actions\. Leave action='pca' out"):
         Krylov(n_components=2, action="pca").fit(FakeGrid(older, 3))
 
 

@@ -68,7 +68,7 @@ def test_many_people_are_tested_by_what_has_weight():
 
 def test_other_values_than_counts_are_refused():
     X = np.array([[0.5, 1.0], [0.0, 2.0], [1.0, 0.0]])
-    with pytest.raises(DataError, match=r"needs counts of alleles 0, 1 and 2, but 1 column of site holds other values"):
+    with pytest.raises(DataError, match=r"needs allele counts of 0, 1 or 2, but 1 column of site holds other values"):
         p_values(LocalData(X).observed(), "site")
 
 

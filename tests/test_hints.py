@@ -108,8 +108,8 @@ def test_hints_are_saved_and_shown_with_the_names_of_columns(tmp_path, capsys):
 
 
 WHY = {
-    "counted": "Column {} holds whole numbers, all different, which go up by one. Leave it out if it numbers the rows",
-    "called": "Column {} holds whole numbers, all different, and its name looks like an identifier. Leave it out if it",
+    "counted": "Column {} holds whole numbers, all different, which are consecutive. If it numbers the rows",
+    "called": "Column {} holds whole numbers, all different, and its name looks like an identifier. If it numbers",
 }
 COUNTED = {
     "of all rows, shuffled": IDS,
@@ -218,4 +218,4 @@ def test_the_command_prints_the_hint(tmp_path, capsys):
     table, head = with_column(IDS / 1.0) * [9, 1, 9, 9, 9], "age,id,bmi,glucose,score"
     np.savetxt(tmp_path / "x.csv", table, delimiter=",", header=head, comments="")
     _, said, _ = flower_pca(capsys, "run", tmp_path / "x.csv", "--scale", "std", "--out", tmp_path / "out")
-    assert "hint: " + WHY["counted"].format("id") + ": name the other columns with --columns a,b.\n" in said
+    assert f"hint: {WHY['counted'].format('id')}, leave it out: name the other columns with --columns a,b.\n" in said

@@ -94,7 +94,7 @@ def test_subtotals_and_totals_in_any_line_are_named(at):
 def test_a_row_that_is_there_many_times_is_named():
     sites = [ward_of(seed, 400) for seed in range(3)]
     sites[1][30:300:27] = sites[1][30]
-    assert "Row 30 (from 0 on) occurs 10 times" in said_of_sites(sites)
+    assert "The values of row 30 (from 0 on) occur in 10 rows" in said_of_sites(sites)
 
 
 DATES = {
@@ -172,7 +172,7 @@ def test_a_line_of_totals_below_many_rows_is_named_by_sums(what):
     sites[1] = np.r_[X, np.round(lines, 4)]
     said = said_of_large(sites)
     kind = what.split()[0]
-    assert f"Row 3000 (from 0 on) is the {kind} of the lines above it, not a row of its own" in said
+    assert f"Row 3000 (from 0 on) is the {kind} of the lines above it, not a row of data" in said
 
 
 @pytest.mark.parametrize("n", [1, 2])

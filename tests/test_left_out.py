@@ -95,7 +95,7 @@ def test_where_it_cannot_be_spared_the_error_says_what_happened_to_it(fault):
     grid, _ = faulty(answer)
     with pytest.raises(NotEnoughNodes) as caught:
         patient_strategy("krylov", min_nodes=5).fit(grid)
-    because = f"needs 5 clients, but 4 are there, and 1 left out, the first because: {words.rstrip('.')}. Start more"
+    because = f"but 4 are present, and the run has excluded 1, the first because: {words.rstrip('.')}. Start more"
     assert because in str(caught.value)
 
 
@@ -161,7 +161,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
     (refused,) = [answer for answer in answers if answer.refusal]
     assert not refused.lasting
     assert refused.refusal == (
-        "This node cannot answer because of an error (OSError: No space left on device), which its own log has. "
+        "This node cannot answer because of an error (OSError: No space left on device), which is in its own log. "
         "Ask the node's operator."
     )
     assert is_pca_of(result, SHARDS)
@@ -302,5 +302,5 @@ def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):
     ],
 )
 def test_what_the_system_refuses_is_told_in_its_own_words_and_no_path_is(error, kind):
-    said = f"This node cannot answer because of an error ({kind}), which its own log has. Ask the node's operator."
+    said = f"This node cannot answer because of an error ({kind}), which is in its own log. Ask the node's operator."
     assert words_for_server(error, discreet=True) == said

@@ -53,7 +53,7 @@ def test_the_page_exists_from_the_start_and_reports_the_end(path, monkeypatch):
     parts = streaming_clients(turn=3)
     parts[1][4] = np.full_like(parts[1][4], np.nan)
     with Live(path, title="Three <b>sensors</b>", every=2.0) as live:
-        assert "No step is over since then." in text_of(path)
+        assert "No step is over yet." in text_of(path)
         result = track(
             STMiss(detect=True, threshold=5.0, update_length=1), parts, n_components=R,
             on_step=hurried(live, pages, path),
@@ -140,7 +140,7 @@ def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
         page = text_of(path)
         for name in ("north", "&lt;i&gt;", "west"):
             assert (f'<td class="text">{name}</td>' in page) == (not mask)
-        assert ("What single clients have had is seen in sums only." in page) == mask
+        assert ("The figures of single clients are not known, because only sums are seen." in page) == mask
         assert "client 0" not in page
 
 
@@ -183,7 +183,7 @@ def test_a_browser_follows_it_to_the_end(tab, scheme, width, path):
     )
     with Live(path, title="Three sensors", every=1.0) as live:
         tab.open(path.as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
-        assert "No step is over since then." in tab.evaluate("document.body.innerText")
+        assert "No step is over yet." in tab.evaluate("document.body.innerText")
         live(records[-1])
         wait_for_page(tab, "The run continues.")
         ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -175,7 +175,7 @@ def test_a_process_that_has_only_just_begun_reads_the_class_too_and_transforms_b
 @pytest.mark.slow
 def test_a_class_that_nobody_has_imported_is_named_and_not_taken_for_a_plain_one(tmp_path):
     place = simulate("keeper", SHARDS, n_components=2).save(tmp_path / "r.npz")
-    words = rf"^The result in .*r.npz is a KeptResult, a class that is not imported here. Import {__name__}\.$"
+    words = rf"^The result in .*r.npz is a KeptResult, a class that is not imported here. Import {__name__} first\.$"
     code = "import sys\nfrom flower_pca import PCAResult\nPCAResult.load(sys.argv[1])"
     run = subprocess.run([sys.executable, "-c", code, str(place)], capture_output=True, text=True, check=False)
     assert re.search(words, run.stderr.splitlines()[-1].split("DataError: ")[1])

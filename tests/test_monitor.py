@@ -262,7 +262,7 @@ def test_a_server_that_does_not_say_so_gets_none_either():
 def test_what_a_node_tells_by_it_is_on_its_operators_page():
     page = telling(Rules(allow=["krylov", "monitor"]))
     assert page.served["monitor"] == (
-        "how many rows lie how far from a basis that the server chooses; "
+        "the number of rows at each distance from a basis that the server chooses; "
         "how many rows resemble the rows before and after them"
     )
     assert any(
@@ -346,9 +346,11 @@ def test_counts_that_are_none_are_refused():
     stage.inspect(state, good)
     stage.inspect(state, {**good, "neighbors": np.array(642.0)})
     for bad in (-good["counts"], good["counts"] / 2.0, good["counts"] * [[1.0], [2.0]]):
-        with pytest.raises(ProtocolError, match="The counts of an answer must be whole numbers, for as many rows"):
+        with pytest.raises(
+            ProtocolError, match="The counts of an answer are not whole numbers, or they cover different"
+        ):
             stage.inspect(state, {**good, "counts": bad})
-    with pytest.raises(ProtocolError, match="The counts of an answer must be whole numbers, for as many rows"):
+    with pytest.raises(ProtocolError, match="The counts of an answer are not whole numbers, or they cover different"):
         stage.inspect(state, {**good, "neighbors": np.array(3.0)})
 
 

@@ -112,11 +112,12 @@ def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
         "(west) do not fit: there are 5, with 'dose' in addition, instead of the 4 of the run. Name the columns" in text
     )
     text = refusal_of_run(named_grid([*named_shards()[:2], FEWER]), mask=mask)
-    assert "(west) do not fit: there are 3, without 'beat', instead of the 4 of the run. Align the files." in text
+    fault = "(west) do not fit: there are 3, without 'beat', instead of the 4 of the run. "
+    assert f"{fault}Give all files the same columns." in text
     text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), mask=mask)
     assert (
-        "(west) do not fit: there are 4 without names instead of the 4 of the run, which have names. Let all "
-        "clients name their columns, or none." in text
+        "(west) do not fit: there are 4 without names instead of the 4 of the run, which have names. Give "
+        "column names at all clients, or at none of them." in text
     )
     text = refusal_of_run(named_grid([*named_shards()[:2], MORE], share_names=False), mask=mask)
     assert (

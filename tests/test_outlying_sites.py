@@ -257,7 +257,7 @@ def test_missing_values_do_not_hide_outlying_sites_over_flower():
 
 
 def test_hints_about_other_columns_and_sites_stay():
-    units = "Column glucose looks as if jena had other units: its median is 5.4, against 98. Convert it."
-    far = "The mean of column {} at {} lies 9 standard deviations away from the mean of most other sites."
+    units = "Column glucose looks as if jena had other units: its median is 5.4, against 98. Convert this column."
+    far = "The mean of column {} at {} is 9 standard deviations away from the mean of most other sites."
     kept = [far.format("weight", "jena"), far.format("glucose", "kiel")]
     assert without_repeats([units, far.format("glucose", "jena"), *kept]) == (units, *kept)

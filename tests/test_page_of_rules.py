@@ -253,4 +253,4 @@ def test_the_page_of_the_profile_masked_can_be_read_before_there_are_keys(capsys
     assert main(["rules", "--profile", "masked"]) == 0
     said = capsys.readouterr().out
     assert "The server sees answers of this node only in sums with at least 2 other nodes" in said
-    assert "which is still to be given" in said
+    assert "which you have not set yet" in said

@@ -163,16 +163,16 @@ def test_faps_goes_on_from_the_subspace_of_an_absent_client(tmp_path: Path) -> N
 
 def test_fewer_clients_than_wanted() -> None:
     problem: Problem = mixed(0)
-    text = r"The run needs 3 clients, but 2 are there\. Start more clients, or lower min_nodes\."
+    text = r"The run needs 3 clients, but 2 are present\. Start more clients, or lower min_nodes\."
     for first in (0, 1, 2):
         with pytest.raises(NotEnoughNodes, match=text):
             simulate(
                 "ssi", problem.shards, n_components=3, min_nodes=3,
                 fraction=lambda m, first=first: (0, 1) if m >= first else (0, 1, 2),
             )  # fmt: skip
-    with pytest.raises(NotEnoughNodes, match=r"needs 4 clients, but 3 are there"):
+    with pytest.raises(NotEnoughNodes, match=r"needs 4 clients, but 3 are present"):
         simulate("krylov", problem.shards, n_components=3, min_nodes=4)
-    with pytest.raises(NotEnoughNodes, match=r"needs 1 client, but 0 are there"):
+    with pytest.raises(NotEnoughNodes, match=r"needs 1 client, but 0 are present"):
         simulate("krylov", problem.shards, n_components=3, fraction=lambda m: [])
     assert simulate("krylov", problem.shards, n_components=3, min_nodes=3).status.ok
 

@@ -343,7 +343,7 @@ def test_no_message_makes_a_client_take_or_send_more(own: int) -> None:
     arrays |= {"exact": np.array(True), "steps": np.array(0), "collect": np.array(False), "samples": np.array(False)}
     if own != held_out.MOST:  # With fewer columns no client chooses, because sums would reveal who has more.
         with pytest.raises(
-            ProtocolError, match=rf"choose among up to {own} own components, but at most 10 are possible\."
+            ProtocolError, match=rf"limits this client to {own} local components, but the limit must be 10\."
         ):
             closing.client(arrays, LocalData(SHARDS[2]), {})
         return

@@ -124,9 +124,9 @@ def test_pictures_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
         assert client_map(rho, tmp_path / "map.png", **settings).read_bytes()[:4] == PNG
     parts = [result.split(split.shards[i][:1], client=i) for i in range(3)]
     assert pictures(parts, tmp_path / "parts.png", shape=(3, 4)).read_bytes()[:4] == PNG
-    with pytest.raises(ConfigError, match=r"^labels: there are .* for 5 clients"):
+    with pytest.raises(ConfigError, match=r"^labels has .* entries, but there are 5 clients"):
         client_map(rho, tmp_path / "no.png", labels=[1])
     for bad in ([], parts):
-        with pytest.raises(ConfigError, match="The parts must be pictures of 3 x 3"):
+        with pytest.raises(ConfigError, match="The parts must be images of 3 x 3"):
             pictures(bad, tmp_path / "no.png", shape=(3, 3))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["map.png", "parts.png"]

@@ -99,7 +99,7 @@ def test_what_is_said_beforehand_is_what_the_result_says(rows, epsilon, mask, ca
             )
             assert rows * 1.5 < least
             return
-    floor = float(re.search(r"a component a variance of ([\d.e-]+), in halves", caplog.text)[1])
+    floor = float(re.search(r"a component a variance of ([\d.e-]+), in squared half widths", caplog.text)[1])
     # The run counts rows with noise.
     said = found.certainty.floor * (found.n_samples_ / (rows * 1.5)) ** np.array([1.0, 2.0])
     assert 0.95 * said.min() <= floor <= 1.05 * said.max()
@@ -159,12 +159,12 @@ def test_the_line_of_the_readme_runs_on_the_patients_of_the_docs(tmp_path, monke
     code = cli.main(words)
     said = capsys.readouterr()
     assert code == 0, said.err
-    assert "With this budget and 930 rows noise alone can give a component a variance of" in said.err
+    assert "With this budget and 930 rows, noise alone can give a component a variance of" in said.err
     assert "cannot be distinguished from noise" in said.out or "times as much" in said.out
     result = PCAResult.load("flower-pca-out/result.npz")
     assert (result.privacy.epsilon, len(result.feature_names_in_)) == (pytest.approx(1.0), 10)
     assert cli.main([*words[:-4], *shlex.split(written[1].replace("1.0", "0.01"))]) == 2
     assert (
-        "Under this budget noise hides all components of 930 rows: 10 columns at 3 clients need at least"
+        "Under this budget, noise hides all components of 930 rows: 10 columns at 3 clients need at least"
         in capsys.readouterr().err
     )

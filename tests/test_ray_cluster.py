@@ -187,7 +187,7 @@ def test_an_address_where_something_else_answers_is_refused() -> None:
         thread.start()
         address = f"127.0.0.1:{line.getsockname()[1]}"
         with pytest.raises(
-            ConfigError, match=rf"reached at {address} \(something else answers there\)\. Start one with ray start"
+            ConfigError, match=rf"reached at {address} \(another program answers at this address\)\. Start one"
         ):
             simulate("krylov", five(), n_components=2, backend=Ray(address=address))
         thread.join()

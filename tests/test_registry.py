@@ -109,4 +109,6 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
     assert set(memory) == {"kept"}
     with pytest.raises(ProtocolError) as caught:
         answer("ritzy", {}, LocalData(X), {})
-    assert str(caught.value) == ("This flower_pca has no stage named 'ritzy'. Install the same version everywhere.")
+    assert str(caught.value) == (
+        "This version of flower_pca has no stage named 'ritzy'. Install the same version everywhere."
+    )

@@ -338,7 +338,7 @@ def test_too_many_outlying_entries_are_reported() -> None:
     many = L + pose(120, 1, 0.6, seed=9, d=80)[1]
     result = simulate("consensus_rpca", np.array_split(many, 2), n_components=5)
     assert result.status.outcome is Outcome.STALLED
-    assert "no low-rank part of rank up to 5 predicts hidden entries (they are off by 0." in result.status.words
+    assert "no low-rank part of rank up to 5 predicts hidden entries (the error is 0." in result.status.words
     assert "more noise than 0.4 of an entry, too many outliers, or too few entries" in result.status.words
 
 

@@ -87,8 +87,8 @@ def test_full_rank_rows_have_no_low_rank_part() -> None:
 @pytest.mark.parametrize(
     ("clean", "words"),
     [
-        (0.37, "no low-rank part of rank up to 4 has more than 37% of the entries near it: too many outliers"),
-        (0.9, "no low-rank part of rank up to 4 predicts hidden entries (they are off by 0.01 of an ordinary entry)"),
+        (0.37, "no low-rank part of rank up to 4 is near more than 37% of the entries. There are too many outliers"),
+        (0.9, "no low-rank part of rank up to 4 predicts hidden entries (the error is 0.01 of an ordinary entry)"),
     ],
 )
 def test_a_low_rank_part_that_few_entries_lie_near_is_said_to_be_one(clean: float, words: str) -> None:
@@ -249,10 +249,7 @@ def test_a_client_that_is_bad_as_a_whole_is_named() -> None:
 def test_rounds_that_do_not_suffice_prove_nothing() -> None:
     result = run_certain(ROWS, 5, max_rounds=20)
     assert result.status.outcome is Outcome.MAX_ROUNDS
-    assert (
-        result.status.words
-        == "20 rounds were not enough for one attempt: nothing is proven. Use more than max_rounds=20"
-    )
+    assert result.status.words == "20 rounds were not enough to prove a result. Use more than max_rounds=20"
 
 
 @pytest.mark.slow

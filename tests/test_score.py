@@ -164,8 +164,8 @@ def test_for_machines_and_the_exit_codes(folder_to_score, capsys):
 
 
 REFUSED = {
-    "ending": (["-o", "scores.npy"], "The file for the scores must end in .csv, and scores.npy does not."),
-    "picture": (["--picture", "a.pdf"], "The file for the scores must end in .svg or .png, and a.pdf does not."),
+    "ending": (["-o", "scores.npy"], "The file for the scores must end in .csv, but scores.npy does not."),
+    "picture": (["--picture", "a.pdf"], "The file for the scores must end in .svg or .png, but a.pdf does not."),
     "share": (["--fail-above", "7"], "--fail-above must be a number from 0 to 1, not 7.0."),
     "level": (["--level", "99"], "--level must be a number from 1e-06 to"),
     "components": (["--components", "4"], "--components of a Monitor must be a whole number from 1 to"),

@@ -190,7 +190,7 @@ def test_a_file_and_the_pictures_have_the_thresholds(tmp_path: Any) -> None:
     same = PCAResult.load(found.save(tmp_path / "result.npz"))
     np.testing.assert_array_equal(same.noise_thresholds_, found.noise_thresholds_)
     picture = found.plot("scree", tmp_path / "scree.svg").read_text(encoding="utf-8")
-    assert "the broken line is what noise alone would give" in picture
+    assert "the dashed line is what noise alone would give" in picture
 
 
 @pytest.mark.usefixtures("unillustrated")

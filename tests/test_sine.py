@@ -107,7 +107,7 @@ def test_residuals_say_nothing_of_eigenvalues_below_tol(name, turned):
     assert sine(V, rough.components_) > 0.01
     assert rough.status.outcome is Outcome.STALLED
     assert rough.status.words == (
-        "residuals are at most tol, but the eigenvalues of components 11 to 15 lie below tol=1e-06 times the first, "
+        "residuals are at most tol, but the eigenvalues of components 11 to 15 are below tol=1e-06 times the first, "
         'so their residuals prove nothing: use tol=1e-11, or scale="std"'
     )
     fine = simulate(name, parts, n_components=15, tol=1e-12)
@@ -121,7 +121,7 @@ def test_small_eigenvalues_that_are_found_are_said_to_be():
     assert sine(leading_and_rest(parts, 15)[0], result.components_) <= 1e-6
     assert result.status.outcome is Outcome.CONVERGED
     assert (
-        "the eigenvalues of components 14 and 15 lie below tol=1e-08 times the first, and the estimated error is a "
+        "the eigenvalues of components 14 and 15 are below tol=1e-08 times the first, and the estimated error is a "
         "sine of" in (result.status.words)
     )
 

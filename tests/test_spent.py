@@ -49,7 +49,7 @@ def test_spent_prints_every_limit_of_the_rules(tmp_path, capsys):
 def test_a_folder_that_is_not_there_is_a_mistake(tmp_path, capsys):
     """A wrong memory-dir must not look like a node that has spent nothing."""
     assert cli.main(["spent", f"memory-dir='{tmp_path / 'wrong'}' {PRIVATE}"]) == 2
-    assert f"There is no folder {tmp_path / 'wrong'}, so what is spent is unknown." in capsys.readouterr().err
+    assert f"There is no folder {tmp_path / 'wrong'}, so it is unknown how much is spent." in capsys.readouterr().err
     assert not (tmp_path / "wrong").exists()
 
 

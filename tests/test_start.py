@@ -141,7 +141,7 @@ def test_other_arrays_are_left_aside_with_a_warning(lines):
     weights = ArrayRecord({"weights": Array(np.eye(2))})
     result = strategies.Krylov(n_components=2).start(grid_of(NEW), weights, num_rounds=3)
     assert result.arrays["components"].numpy().shape == (2, 30)
-    assert "initial_arrays are ignored, because PCA begins only with components, and no array has this name." in lines
+    assert "initial_arrays are ignored, because PCA starts only from an array with the name components." in lines
 
 
 def test_a_strategy_has_flowers_names_for_what_it_has():

@@ -143,10 +143,7 @@ def test_a_result_among_the_sites_is_said_to_be_one(folder, tmp_path, capsys):
     simulate("krylov", TABLES, n_components=1).save(folder / "result.npz")
     assert cli.main(["run", str(folder), "--components", "1", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
-    assert (
-        "result.npz has no rows of data, because flower_pca itself has saved this file. Move it elsewhere, or leave"
-        in said
-    )
+    assert "result.npz was saved by flower_pca and holds no rows of data. Move it elsewhere, or leave it out." in said
 
 
 @every("command", ["run", "compare", "audit", "track"])
@@ -244,10 +241,10 @@ def test_the_remedy_for_blanks_between_thousands_reads_the_numbers(tmp_path, bla
     cells = [f"{number:,.2f}".replace(".", ";").replace(",", blank).replace(";", ",") for number in numbers]
     lines = [f"{cell};{i}" for i, cell in enumerate(cells)]
     (tmp_path / "a.csv").write_text("\n".join(["x;y", *lines]), encoding="utf-8")
-    with pytest.raises(DataError, match="Read separators of thousands") as refused:
+    with pytest.raises(DataError, match="Read thousands separators") as refused:
         sources.table(f"csv(path='{tmp_path}/a.csv')").whole()
     spec = re.search(
-        r"Read separators of thousands by a spec, \"(csv\(.*?\))\"\.", refusal_at_the_command(refused, tmp_path)
+        r"Read thousands separators by a spec, \"(csv\(.*?\))\"\.", refusal_at_the_command(refused, tmp_path)
     )[1]
     found = sources.table(spec)
     np.testing.assert_array_equal(found.rows[:, 0], numbers)

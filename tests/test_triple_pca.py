@@ -279,7 +279,7 @@ def test_clients_of_a_few_rows_have_no_say_and_are_taken_apart_beside_the_shared
 def test_a_mean_of_far_entries_is_none_to_speak_of() -> None:
     assert not run_triple(1, 0.1).hints
     away = simulate(SPEC, [X + 5.0 for X in planted(1, far=0.1).rows], n_components=SHARED + 1)
-    assert any("their mean weighs" in hint for hint in away.hints)
+    assert any("their mean makes up" in hint for hint in away.hints)
 
 
 @pytest.mark.slow

@@ -313,7 +313,7 @@ def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
     with pytest.raises(ConfigError, match=r"The event file .*steps\.jsonl already has events\."):
         run()
     with pytest.raises(
-        ConfigError, match=r"events is for trackers, whose steps it shows, but krylov has no steps\. Leave events out\."
+        ConfigError, match=r"events shows the steps of a tracker, but krylov has no steps\. Leave events out\."
     ):
         run(algorithm="krylov")
 

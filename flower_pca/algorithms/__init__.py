@@ -1,1 +1,1 @@
-"""One algorithm per file, both halves side by side."""
+"""Algorithms for federated PCA. Each file contains the client's and the server's part of one algorithm."""

@@ -1,4 +1,4 @@
-"""Sums over all clients, in which a client that misses a round may count with its last answer."""
+"""Sums over all clients. If a client misses a round, its last answer can take the place of the missing one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from flower_pca.core.stage import Arrays, Merge, add, stack
 
 @dataclass(frozen=True)
 class CachedSums:
-    """Sums over all clients. A client that misses a round can count with its last answer.
+    """Sums over all clients. If a client misses a round, its last answer can take the place of the missing one.
 
-    As long as every round brings all rows, only sums are kept. The first incomplete round is summed as
-    it is. From then on, the server keeps the last answer of every client, which is O(N d p) numbers for
-    N clients. A new answer replaces the last one of the same client, so an answer that arrives twice
-    changes nothing. Answers contain their number of rows as "n". If the server sees no single answers,
-    the sums of those that answered are scaled up to all rows.
+    As long as all clients answer, the server keeps only sums. In the first incomplete round, it adds up
+    the answers that arrived. From then on, it keeps the last answer of every client, which is O(N d p)
+    numbers for N clients. A new answer replaces the last answer of the same client, so an answer that
+    arrives twice changes nothing. An answer contains its number of rows as "n". If the server cannot see
+    single answers, it scales incomplete sums up to all rows.
 
     Attributes
     ----------
     n : int
-        Rows of all clients.
+        The number of rows of all clients.
     summed : bool
-        Whether nothing but sums can be had, as under masks.
+        Whether the server sees only sums, for example under masks.
     last : dict or None
-        The last answer of each client, in the order of their first ones; None while plain sums do.
+        The last answer of each client, in the order in which clients first answered. None until a round is incomplete.
     """
 
     n: int
@@ -34,7 +34,7 @@ class CachedSums:
 
     @property
     def merging(self) -> Merge:
-        """How the answers of the next round are merged."""
+        """The function that merges the answers of the next round."""
         if self.last is None:
             return add
         return stack
@@ -42,7 +42,7 @@ class CachedSums:
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
         """Add a round whose answers were merged by `merging`.
 
-        Return the new `CachedSums`, the sums, and the share of the rows that answered.
+        Return the new `CachedSums`, the sums, and the share of all rows that the answering clients have.
         """
         if self.last is None:
             rows = float(total["n"])

@@ -1,15 +1,16 @@
-"""Covariance sends C in one message, for few columns, or with noise under differential privacy. Auto
-chooses it or Krylov.
+"""Two algorithms: Covariance sends C in one message, and Auto chooses between Covariance and Krylov.
+
+Covariance suits tables with few columns, and runs with noise under differential privacy.
 
 `Covariance` needs one message and no iteration: the client packs C_i into a vector, and the server adds
-the vectors, unpacks the sum and computes its eigenvectors. `pack` and `unpack` are inverse to each
-other, and an audit uses `unpack` to read answers.
+the vectors, unpacks the sum and computes its eigenvectors. `unpack` is the inverse of `pack`. An audit
+uses `unpack` to read answers.
 
-`Auto` chooses Krylov, or Covariance if it is expected to cost less, and the result says why. It chooses
-once the opening has shown the number of columns, from the numbers of the configuration alone (d, k,
-tol). After five rounds of Krylov, or later if there are many columns, the server estimates from its own
-numbers how many rounds are left, and Covariance may still replace Krylov. The choice does not depend on
-the transport. If a node declined an algorithm in its answer to the opening, it is not used.
+`Auto` chooses Covariance if it is expected to cost less than Krylov. The result contains the reason.
+`Auto` chooses after the opening, when the number of columns is known, and uses only d, k and tol. After
+five rounds of Krylov, or later if there are many columns, the server estimates how many rounds are
+left, and may still replace Krylov by Covariance. The choice does not depend on the transport. An
+algorithm that a node declined in its answer to the opening is not used.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import DIRECT, LocalData
 
-# The most columns for which the server keeps a square matrix, which takes 800 MB
-_WIDEST: Final = 10_000
+# The largest number of columns, because a square matrix of this size takes 800 MB on the server
+_MOST_COLUMNS: Final = 10_000
 
 
 @dataclass(frozen=True)
 class CovarianceState:
-    """The number of columns, the total number of rows, C once it is known, and the rounds of the run before."""
+    """The state of the server.
+
+    It holds the numbers of columns and rows, the block width, C once it is known, and the number of earlier rounds.
+    """
 
     d: int
     n: int
@@ -91,9 +95,9 @@ class Covariance(Algorithm[CovarianceState]):
     bounded: ClassVar[bool] = True
 
     def start(self, model: Model) -> CovarianceState:
-        if model.d > _WIDEST:
+        if model.d > _MOST_COLUMNS:
             raise DataError(
-                f"covariance takes at most {_WIDEST:,} columns, but this run has {model.d:,}. Use krylov or ssi, "
+                f"covariance takes at most {_MOST_COLUMNS:,} columns, but this run has {model.d:,}. Use krylov or ssi, "
                 "whose messages are narrow."
             )
         return CovarianceState(model.d, model.units, model.columns.shape[1], before=model.rounds)
@@ -104,7 +108,7 @@ class Covariance(Algorithm[CovarianceState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         d = int(arrays["columns"])
-        # d may not be known here, so it is read from the message.
+        # The argument d may be None, so the number of columns is read from the message.
         return {"C": Part((d * (d + 1) // 2,), Kind.GRAM), "n": ROWS}
 
     @staticmethod
@@ -132,7 +136,7 @@ class Covariance(Algorithm[CovarianceState]):
         width = state.width
         if not isinstance(model.n_components, int):
             width = fraction_rank(values, model.trace, model.n_components) or model.d
-        # One more eigenvector than is kept, because it shows the gap
+        # The closing stage computes the gap in the spectrum from one additional eigenvector.
         Z = V[:, : max(width, state.width) + 1]
         # With this product, the closing stage needs no message.
         return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
@@ -153,7 +157,7 @@ def pack(C: Array) -> Array:
     vector = np.empty(len(C) * (len(C) + 1) // 2)
     end = len(C)
     vector[:end] = np.diagonal(C)
-    # To index with `triu_indices` takes five times as long.
+    # Indexing with `triu_indices` would take five times as long.
     for i, row in enumerate(C):
         start, end = end, end + len(C) - i - 1
         vector[start:end] = row[i + 1 :]
@@ -162,7 +166,7 @@ def pack(C: Array) -> Array:
 
 
 def unpack(vector: Array) -> Array:
-    """Return the symmetric matrix of a vector from `pack`."""
+    """Return the symmetric matrix from which `pack` made this vector."""
     d = (math.isqrt(8 * len(vector) + 1) - 1) // 2
     C = np.zeros((d, d))
     C[np.triu_indices(d, 1)] = vector[d:] / np.sqrt(2.0)
@@ -172,12 +176,12 @@ def unpack(vector: Array) -> Array:
     return C
 
 
-_DIGITS: Final = 16  # digits of double precision
-_SINGLE: Final = 1e-10  # between the roundings of double and of single precision
-# Covariance may send this many times as many numbers as Krylov is expected to, because over a real network one
-# message takes seconds, and many rounds take many times that. The expectation is right to about a tenth.
-_DEARER: Final = 1.1
-_TOLD: Final = 8  # the most columns of d numbers in an answer to the opening, without its product
+_DIGITS: Final = 16  # decimal digits of double precision
+_BETWEEN_PRECISIONS: Final = 1e-10  # a number between the rounding errors of double and single precision
+# Covariance may send this many times as many numbers as Krylov is expected to send, because each round takes
+# seconds over a real network. The expected number is accurate to about a tenth.
+_COST_FACTOR: Final = 1.1
+_OPENING_COLUMNS: Final = 8  # the most columns of length d in an answer to the opening, without the product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,14 +197,14 @@ class Auto(Krylov):
 
     Krylov takes more rounds if eigenvalues are close to each other. So the server estimates the
     spectrum after five rounds, or once the basis has a thirtieth of all columns if that is later, and
-    again after twice as many rounds. If Covariance and the rounds so far take at most 1.1 times the
-    numbers of all expected rounds, the next message is that of Covariance, and the last one. This
-    requires at most 4,096 columns, a whole number of components, and a run that began with a random
-    block.
+    again after twice as many rounds. Covariance then takes over if, together with the rounds so far,
+    it sends at most 1.1 times as many numbers as all expected rounds of Krylov. Its message is the last
+    one. This requires at most 4,096 columns, a whole number of components, and a run that began with a
+    random block.
 
-    Krylov is used if a node does not serve Covariance or limits it by `max_columns`, which the node
-    says in its answer to the opening. It is also used over a channel, and with `dp` unless the ranges
-    of the columns are public.
+    Krylov is used if a node does not serve Covariance or limits it by `max_columns`. The node reports
+    this in its answer to the opening. Krylov is also used over a channel, and with `dp` unless the
+    ranges of the columns are public.
 
     Parameters
     ----------
@@ -222,37 +226,38 @@ class Auto(Krylov):
         return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """Return Covariance with a budget and known columns, because it spends the budget on one message,
-        or else Krylov.
+        """Return Covariance if there is a privacy budget and columns are known, or else Krylov.
+
+        Covariance spends the whole budget on one message.
         """
         if private and known and not over_air:
-            one = "auto chose covariance, because a budget finds more if one message spends it all"
-            return self.other, one
+            why = "auto chose covariance, because the result has less noise if one message spends the whole budget"
+            return self.other, why
         return self.krylov.narrow, f"auto chose krylov, as always {noise_of(private)}"
 
     def settle(self, model: Model) -> tuple[Any, str]:
         d, wide = model.d, self.oversample == AUTO
-        rounds, many = self.forecast(model)
-        one, of = d * (d + 1) // 2, "columns"
+        rounds, total = self.forecast(model)
+        size, noun = d * (d + 1) // 2, "columns"
         if model.split is not None:
-            of = "people"
-        sizes = f"message with {one:,} numbers ({d:,} {of})"
+            noun = "people"
+        message = f"message with {size:,} numbers ({d:,} {noun})"
         if rounds < 1:
             return self._krylov(
                 model,
                 "auto chose krylov, because the first message, which all algorithms share, is expected to be enough; "
-                f"covariance would take one more {sizes}",
+                f"covariance would take one more {message}",
             )
         both = (
-            f"after the opening, covariance takes one {sizes}, and krylov is expected to take "
-            f"{labels.count(rounds, 'message')} with {many:,} numbers in total for "
+            f"after the opening, covariance takes one {message}, and krylov is expected to take "
+            f"{labels.count(rounds, 'message')} with {total:,} numbers in total for "
             f"tol={self.of_columns(d).tolerance:g}"
         )
         if rounds < 2 and not wide:
             return self._krylov(model, "auto chose krylov, because covariance would not save a message")
         refusals = (
-            (one > many, "it sends fewer numbers"),
-            (wide and 8 * one > MESSAGE, f"the message of covariance would be larger than {MESSAGE // 1024} kB"),
+            (size > total, "it sends fewer numbers"),
+            (wide and 8 * size > MESSAGE, f"the message of covariance would be larger than {MESSAGE // 1024} kB"),
         )
         for holds, why in refusals:
             if holds:
@@ -265,11 +270,14 @@ class Auto(Krylov):
         return self.other, f"auto chose covariance, because {fewer}: {both}"
 
     def forecast(self, model: Model) -> tuple[int, int]:
-        """Return how many rounds Krylov is expected to take after the opening, and how many numbers both ways."""
+        """Return how many rounds Krylov is expected to take after the opening, and how many numbers to send.
+
+        The numbers of both directions are counted.
+        """
         if self._is_right(model):
             return 0, 0
         left = model.d - model.columns.shape[1]
-        # The forecast depends only on the configuration, not on what clients decline.
+        # The forecast must depend only on the configuration, not on what clients decline.
         chosen, _ = self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
         # tol may be 0, which has no logarithm.
@@ -280,7 +288,10 @@ class Auto(Krylov):
         return rounds, 2 * model.d * min(rounds * p, left)
 
     def _is_right(self, model: Model) -> bool:
-        """Return whether the opening's block is exact, for example because all of C gave the number of components."""
+        """Return whether the opening's block is already exact.
+
+        This is the case, for example, if the opening has used all of C to choose the number of components.
+        """
         if model.product is None or model.residuals is None or model.restarts:
             return False
         size = linalg.length(model.product[:, 0])
@@ -292,27 +303,27 @@ class Auto(Krylov):
         return Covariance(oversample=self.narrow.oversample)
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
-        """Say why Covariance replaces Krylov during the run, or return "" if it does not."""
+        """Return the reason for replacing Krylov by Covariance during the run, or "" if Krylov continues."""
         d, wide = model.d, self.oversample == AUTO
         if wide or not isinstance(chosen, Krylov) or not isinstance(model.n_components, int):
             return ""
         if model.declined or d > DIRECT or not is_due(state):
             return ""
-        p, one = state.block.shape[1], d * (d + 1) // 2
-        # In numbers of 8 bytes. An answer from rows in single precision has half the bytes.
-        each = d * p * (1.0 if model.eps < _SINGLE else 0.5) + d * p
+        p, size = state.block.shape[1], d * (d + 1) // 2
+        # The size of a round in numbers of 8 bytes. An answer from rows in single precision has half the bytes.
+        per_round = d * p * (1.0 if model.eps < _BETWEEN_PRECISIONS else 0.5) + d * p
         done = len(state.errors)
-        # The number of further rounds from which on covariance costs less, up to the factor _DEARER
-        most = math.ceil((done + one / each) / _DEARER) - done
+        # If Krylov needs at least this many more rounds, Covariance costs less, up to the factor _COST_FACTOR.
+        most = math.ceil((done + size / per_round) / _COST_FACTOR) - done
         spare = self.max_rounds - state.progress.rounds
-        # A client sends no more than d numbers for each column in all, because its rules may count them.
-        spent = state.size + _TOLD + one // d >= d
-        if spent or most > min(spare, rounds_by_errors(state)) or rehearse(chosen, state, model, most=most) < most:
+        # A node's rules may limit all columns that it sends to d, and Covariance counts as several columns.
+        exceeds = state.size + _OPENING_COLUMNS + size // d >= d
+        if exceeds or most > min(spare, rounds_by_errors(state)) or rehearse(chosen, state, model, most=most) < most:
             return ""
         return (
             f"auto chose krylov for {labels.count(state.progress.rounds, 'message')}, then covariance: krylov was "
             f"expected to take at least {most} more messages with {2 * d * p:,} numbers each for "
-            f"tol={self.tolerance:g}, and covariance takes one message with {one:,} numbers "
+            f"tol={self.tolerance:g}, and covariance takes one message with {size:,} numbers "
             f"({labels.count(d, 'column')})"
         )
 

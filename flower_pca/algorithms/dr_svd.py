@@ -1,8 +1,8 @@
 """DR-SVD: the randomized SVD of Halko, Martinsson and Tropp for distributed rows.
 
-The run has three messages, counted by `step` in the state: a sum, a stack of small triangular factors,
-and a sum again. In the last message, `personal` sends every client its own part of the orthonormal
-factor.
+The run has three messages, which `step` counts in the state. The server merges the answers to a sum, a
+stack of small triangular factors, and another sum. In the last message, `personal` sends every client
+its own part of the orthonormal factor.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class DRSVD(Algorithm[DRSVDState]):
         step, block = int(arrays["step"]), arrays["block"]
         if step == 0:
             return {"G": Part(block.shape, Kind.PRODUCT)}
-        if step == 1:  # fewer rows than r have fewer directions
+        if step == 1:  # A client with fewer than r rows sends a shorter factor.
             return {"R": Part((None, block.shape[1]), Kind.FACTOR, of="block")}
         return {"B": Part((len(block), arrays["part"].shape[1]), Kind.LIFTED, of="part")}
 
@@ -119,8 +119,8 @@ class DRSVD(Algorithm[DRSVDState]):
         Q, R = linalg.qr(along)
         if step == 1:
             return {"R": R}, memory
-        # The client factors its part again in round 3, because this is cheaper than to keep n_i x r numbers,
-        # and gives the same bits on the same machine.
+        # The client factors its part again in round 3, because this is cheaper than storing n_i x r numbers. On
+        # the same machine, the factor has the same bits.
         return {"B": adjoint(Q @ _within_rank(R, arrays["part"]))}, memory
 
     def merging(self, state: DRSVDState) -> Merge:
@@ -130,18 +130,18 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
-            # A G without orth would have the third powers of A's singular values, and rounding would leave only
-            # the large ones.
+            # Without `orth`, A G would have the third powers of A's singular values, and rounding would destroy
+            # the small ones.
             return replace(state, step=1, block=linalg.orth(total["G"]))
         if state.step == 1:  # The orthonormal factor of all R_i is split into the clients' parts.
             factors = [reply["R"] for reply in total.values()]
             Q, _ = linalg.qr(np.vstack(factors))
             ends = np.cumsum([len(R) for R in factors])
-            # Clients may have fewer rows than r, and then send shorter factors.
+            # The factors can have different lengths, because a client may have fewer than r rows.
             parts = dict(zip(total, np.split(Q, ends[:-1]), strict=True))
             return replace(state, step=2, parts=parts)
         B = total["B"]
-        # One more direction than requested, from which the closing stage computes the gap
+        # The closing stage computes the gap in the spectrum from one additional direction.
         Z = linalg.leading(B, min(state.width + 1, len(B)))
         return replace(state, step=3, parts={}, Z=Z)
 
@@ -158,7 +158,10 @@ class DRSVD(Algorithm[DRSVDState]):
 
 
 def _within_rank(R: Array, part: Array) -> Array:
-    """Remove columns of Q that QR added because a block lacks full rank. They would reveal single rows."""
+    """Return the part without columns of Q that QR added because the block lacks full rank.
+
+    These columns would reveal single rows.
+    """
     if len(part) != len(R):
         raise ProtocolError(
             f"The array part of the server's message has {labels.count(len(part), 'row')}, but the factor of this "

@@ -1,8 +1,8 @@
 """FAPS: consensus on subspaces by an ADMM-like splitting, in d x p memory.
 
-The server sums the answers, orthonormalizes the sum and measures how far the subspace moves. The
-clients do the work: each one keeps a subspace, a multiplier and a penalty from round to round. A client
-without a memory of the right shape begins anew.
+The server sums the answers, orthonormalizes the sum and measures how far the subspace moves. Each
+client keeps a subspace, a multiplier and a penalty from round to round. A client whose memory is lost
+or has the wrong shape begins again.
 
 Speed. Assume that all clients are alike and at consensus, and that they solve their inner problems
 exactly. Let b be the sum of the penalties and g = l_k - l_(k+1). Let z be the part of Z in the
@@ -26,10 +26,10 @@ At consensus sum Y_i = Z sum t A_i + (I - ZZ') C Z, so the pooled subspace is a 
 may send a guard phi in [0, 1), which moves t towards 1 and kappa towards infinity. In the limit, a
 round equals a round of SSI.
 
-`Past` keeps blocks of earlier rounds, because they show the direction beside the newest block. An
-iteration forgets the eigenvector after the wanted ones last, so the part of an earlier block that is
+`Past` keeps blocks of earlier rounds, because they show the next direction outside the newest block. Of
+all unwanted eigenvectors, the first one vanishes from the blocks last. So the part of an earlier block
 outside the newest block points along this eigenvector. The earlier block must be old enough for the
-difference to exceed rounding: in round t, `Past` holds a block of rounds t / 4 to t / 2.
+difference to exceed rounding errors: in round t, `Past` holds a block of rounds t / 4 to t / 2.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-_APART = 1e-5  # the least sine between a kept block and a block that replaces it
-_SEEN = 1e-12  # a smaller sine is rounding
+_LEAST_SINE = 1e-5  # the smallest sine between a kept block and the block that replaces it
+_ROUNDING_SINE = 1e-12  # A smaller sine is only rounding error.
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class Past:
     rounds: int = 0
 
     def after(self, Z: Array) -> Past:
-        """Return the past with the block of one more round.
+        """Return a `Past` that includes the block of one more round.
 
-        The block itself is kept only if the number of the round is a power of two, and if the block
-        differs from the last kept one.
+        The block is kept only if the number of the round is a power of two, and if the block differs from
+        the last block that was kept.
         """
         rounds = self.rounds + 1
         early = rounds & (rounds - 1)
-        if self.newer is not None and (early or linalg.sin_theta(self.newer, Z) < _APART):
+        if self.newer is not None and (early or linalg.sin_theta(self.newer, Z) < _LEAST_SINE):
             return replace(self, rounds=rounds)
         return Past(self.newer, Z, rounds)
 
@@ -79,7 +79,7 @@ class Past:
         for block in (self.older, self.newer):
             if block is not None:
                 U, s, _ = np.linalg.svd(linalg.complement(block, Z), full_matrices=False)
-                if s[0] > _SEEN:
+                if s[0] > _ROUNDING_SINE:
                     return np.ascontiguousarray(U[:, :1])
         return None
 
@@ -87,26 +87,26 @@ class Past:
 # The paper's penalty is 0.15. In a direction that clients do not share, a step overshoots by 1 / t. Therefore t
 # exceeds a half for the clients that differ most.
 _STEP, _STEP_UNLIKE = 0.15, 0.6
-# A direction outside Z whose eigenvalue exceeds the one within by b is multiplied by b / (hold - b) in a round.
-# It does not grow if the hold is at least 2 b.
+# If a direction outside Z has an eigenvalue that exceeds an eigenvalue within Z by b, each round multiplies this
+# direction by b / (hold - b). The direction does not grow if the hold is at least 2 b.
 _HOLD, _HOLD_UNLIKE = 2.0, 2.0
-_OUTSIDE, _POWERS = 4, 3  # columns that estimate d, and their power steps in a round
-# The guard may rise every _EVERY rounds, if the smallest sine is still above _STUCK times the smallest one
-# before. It rises to at most _MOST.
-_EVERY, _STUCK, _MOST = 20, 0.9, 0.99
+_OUTSIDE_COLUMNS, _POWER_STEPS = 4, 3  # the number of columns that estimate d, and their power steps in a round
+# The guard rises every _GUARD_ROUNDS rounds if the smallest sine of these rounds is above _STUCK_SHARE times the
+# smallest sine of the _GUARD_ROUNDS rounds before. It never exceeds _MOST_GUARD.
+_GUARD_ROUNDS, _STUCK_SHARE, _MOST_GUARD = 20, 0.9, 0.99
 
 
 def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float) -> tuple[Arrays, Arrays]:
     """Compute a client's answer and its new memory: X_i, W_i, and the columns v that estimate d."""
     product = _products(data, steps)
-    # a newcomer, or a node that has lost its memory
+    # A new client, or a node that has lost its memory, starts from Z.
     if memory.get("X", Z[:, :0]).shape != Z.shape:
-        width = min(_OUTSIDE, len(Z) - Z.shape[1])
+        width = min(_OUTSIDE_COLUMNS, len(Z) - Z.shape[1])
         v = linalg.random_basis(len(Z), width, seed=0)
         memory = {"X": Z, "W": _multiplier(product, Z), "v": v}
     d, v = _outside(product, Z, memory["v"])
     a, Q = linalg.eigh_descending(Z.T @ product(Z))
-    # Rounding makes some eigenvalues negative if a client has fewer rows than Z has columns.
+    # If a client has fewer rows than Z has columns, rounding makes some eigenvalues negative.
     a = np.maximum(a, 0.0)
     unlike = 0.0
     # d is 0 if Z spans all columns, or all of the client's rows.
@@ -114,7 +114,7 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
         unlike = max(0.0, 1.0 - float(a[-1]) / d)
     t = _STEP + _STEP_UNLIKE * unlike
     t += guard * (1.0 - t)
-    # The guard is at most _MOST, so this never divides by 0.
+    # The guard is at most _MOST_GUARD, so this never divides by 0.
     hold = (_HOLD + _HOLD_UNLIKE * unlike) / (1.0 - guard)
     weights = np.maximum(t * a, hold * (d - a))
     B = (Q * weights) @ Q.T
@@ -128,12 +128,12 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
 
 
 def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
-    """Return the guard after this many rounds. It rises if the sines of the newest steps no longer fall."""
-    if rounds % _EVERY or len(sines) < 2 * _EVERY:
+    """Return the guard after this many rounds. The guard rises if the sines of the newest steps no longer fall."""
+    if rounds % _GUARD_ROUNDS or len(sines) < 2 * _GUARD_ROUNDS:
         return guard
-    if min(sines[-_EVERY:]) <= _STUCK * min(sines[-2 * _EVERY : -_EVERY]):
+    if min(sines[-_GUARD_ROUNDS:]) <= _STUCK_SHARE * min(sines[-2 * _GUARD_ROUNDS : -_GUARD_ROUNDS]):
         return guard
-    return min(_MOST, guard + (1.0 - guard) / 4.0)
+    return min(_MOST_GUARD, guard + (1.0 - guard) / 4.0)
 
 
 def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[float, Array]:
@@ -141,9 +141,9 @@ def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[flo
     if not v.shape[1]:
         return 0.0, v
     v = linalg.orth(linalg.complement(v, Z))
-    # `orth` scales short columns up to length 1, and scales the rounding errors along Z with them. So Z is
-    # removed again before and after each product.
-    for _ in range(_POWERS - 1):
+    # `orth` scales short columns up to length 1, together with their rounding errors along Z. So Z is removed
+    # again before and after each product.
+    for _ in range(_POWER_STEPS - 1):
         v = linalg.orth(linalg.complement(product(linalg.complement(v, Z)), Z))
     v = linalg.complement(v, Z)
     image = linalg.complement(product(v), Z)
@@ -178,19 +178,19 @@ class PaperRule:
 
     @classmethod
     def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
-        """Read the rule from a message. Missing values default to the paper's."""
+        """Read the rule from a message. Values that the message does not contain are the paper's."""
         paper = cls()
         return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
 
     @property
     def service(self) -> dict[str, float]:
-        """The values that differ from the paper's, which a message has to contain."""
+        """The values that differ from the paper's and must therefore be in a message."""
         paper = vars(PaperRule())
         return {name: value for name, value in vars(self).items() if value != paper[name]}
 
     def next(self, beta: float, distances: Array) -> tuple[float, Array]:
         """Return this round's penalty, and the distances to consensus that the next decision needs."""
-        # Five rounds lie between six distances.
+        # Six distances cover five rounds.
         if len(distances) <= _WINDOW:
             return beta, distances
         if distances[-1] > distances[0] / (1.0 + self.mu):
@@ -215,7 +215,7 @@ class FAPSState:
     guarded : bool
         Whether the guard may rise.
     sines : tuple of float
-        The sines that `next_guard` looks at.
+        The newest sines, from which `next_guard` computes the guard.
     size : float
         The largest entry of the newest sum.
     past : Past
@@ -275,14 +275,14 @@ class FAPS(Iterative[FAPSState]):
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client, p columns of d floats each way, and
     2 d p^2 flops on the server.
     Prefer it: if the server sees the answers of single clients, but must not be able to compute a
-    client's covariance from them.
+    client's covariance matrix from these answers.
 
     Parameters
     ----------
     inner_steps : int, default=10
         Subspace iterations of the inner problem.
     inner_tol : float or None, default=None
-        If given, the inner iteration also ends when its subspace moves by at most this.
+        If given, the inner iteration also ends when its subspace moves by at most this sine.
     penalty : {"measured", "paper"}, default="measured"
         Whether clients measure two penalties on their rows in every round, or use the paper's rule.
     beta_0 : float, default=0.15
@@ -329,8 +329,8 @@ class FAPS(Iterative[FAPSState]):
     ends_by_angle: ClassVar[bool] = True
     quantity: ClassVar[str] = "estimated angle to the result"
 
-    # With one inner step, a round gets no further than a round of SSI. An exact inner solver needs as many
-    # rounds as ten inner steps.
+    # With one inner step, a round makes no more progress than a round of SSI. With ten inner steps, a run needs as
+    # many rounds as with an exact inner solver.
     inner_steps: int = 10
     inner_tol: float | None = None
     penalty: str = "measured"
@@ -338,7 +338,7 @@ class FAPS(Iterative[FAPSState]):
     theta: float = PaperRule.theta
     mu: float = PaperRule.mu
     max_rounds: int = 2000
-    patience: int = 200  # the remaining angle rises while penalties grow
+    patience: int = 200  # a large number, because the remaining angle rises while penalties grow
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -352,7 +352,7 @@ class FAPS(Iterative[FAPSState]):
         if self.penalty != "paper" and self._rule.service:
             raise ConfigError(
                 f"faps with penalty={self.penalty!r} does not use {', '.join(self._rule.service)}, because only the "
-                'paper\'s penalty has them. Leave them out, or use penalty="paper".'
+                'paper\'s rule has these parameters. Leave them out, or use penalty="paper".'
             )
 
     @property
@@ -383,8 +383,8 @@ class FAPS(Iterative[FAPSState]):
         return {"Y": Part(arrays["Z"].shape, Kind.ESTIMATE)}
 
     def bounds(self, state: FAPSState, model: Model) -> Mapping[str, Array | float]:
-        """Bound the answers. Penalties grow without end if clients find no consensus, so the bound
-        includes the newest sum.
+        """Return a bound of the answers. It includes the newest sum, because penalties grow without limit if
+        clients find no consensus.
         """
         return {"Y": MARGIN * max(model.trace, float(model.n), state.size)}
 
@@ -401,9 +401,9 @@ class FAPS(Iterative[FAPSState]):
         if "guard" in arrays:
             return answer(Z, data, memory, steps=steps, tol=tol, guard=float(arrays["guard"]))
         rule, product = PaperRule.read(arrays), _products(data, steps)
-        # a newcomer, or a node that has lost its memory
+        # A new client, or a node that has lost its memory, starts from Z. After a switch from measured penalties,
+        # the memory contains X and W, but no beta.
         if memory.get("X", Z[:, :0]).shape != Z.shape or "beta" not in memory:
-            # A run that switches from measured penalties finds X and W in the memory, but no beta.
             first = np.array(rule.beta_0 * data.norm2())
             memory = {"X": Z, "W": _multiplier(product, Z), "beta": first, "distances": np.empty(0)}
         distances = np.append(memory["distances"], linalg.projection_distance(memory["X"], Z))
@@ -418,11 +418,11 @@ class FAPS(Iterative[FAPSState]):
         Z = linalg.orth(total["Y"])
         # If the sum lacks rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
-        sines = (*state.sines, moved.newest)[-2 * _EVERY :]  # as many as `next_guard` looks at
+        sines = (*state.sines, moved.newest)[-2 * _GUARD_ROUNDS :]  # the number of sines that `next_guard` needs
         measure = moved.newest
         if state.papers:
-            # Growing penalties shorten the steps even without progress, so the remaining angle is the measure.
-            # It is cut to 1, the largest sine, because an infinite measure would count as progress.
+            # Growing penalties shorten the steps even without progress, so progress is measured by the remaining
+            # angle. It is limited to 1, the largest sine, because an infinite measure would count as progress.
             measure = min(moved.remaining, 1.0)
         progress = state.progress.step(moved.remaining, measure)
         state = replace(
@@ -437,7 +437,7 @@ class FAPS(Iterative[FAPSState]):
         if state.guarded:
             return replace(state, guard=next_guard(state.guard, sines, progress.rounds))
         if not state.papers and progress.stale >= self.patience // 2:
-            # The measures so far are sines of steps, which cannot be compared with remaining angles.
+            # Until now, progress was measured by sines of steps, which cannot be compared with remaining angles.
             return replace(state, papers=True, progress=replace(progress, best=np.inf, stale=0))
         return state
 
@@ -453,7 +453,7 @@ class FAPS(Iterative[FAPSState]):
         return replace(status, words=status.words + self._slowness(model))
 
     def _slowness(self, model: Model) -> str:
-        """Return what to add to the status if SSI is faster for these eigenvalues, or ""."""
+        """Return a clause for the status if SSI is faster for these eigenvalues, or else ""."""
         if model.values is None or not 0 < model.k < model.d or not model.values[model.k - 1] > 0.0:
             return ""
         last = float(model.values[model.k - 1])
@@ -494,14 +494,14 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
     """
     if following is None or following >= last:
         return last / penalty
-    # If the rows span no more directions, the next eigenvalue is rounding.
+    # If the rows span no further direction, the next eigenvalue is only rounding error.
     following = max(following, float(np.finfo(float).eps) * last)
     gained, ratio = (last - following) / penalty, last / following
     return float(np.log1p(gained) / np.log(ratio))
 
 
 def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
-    """Return the function V -> C_i V, which a round calls several times for this many inner steps."""
+    """Return a function that maps V to C_i V, and expects as many calls as a round with these inner steps makes."""
 
     def product(V: Array) -> Array:
         return data.matmat(V, reuse=4 * (steps + 1)).astype(np.float64)
@@ -510,7 +510,7 @@ def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
 
 
 def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
-    """Return W = -(I - XX')C X. The multiplier of the consensus constraint, XW' + WX', is never formed."""
+    """Return W = -(I - XX')C X. The multiplier of the consensus constraint, XW' + WX', is never computed."""
     CX = product(X)
     return np.asarray(X @ (X.T @ CX) - CX)
 
@@ -525,7 +525,8 @@ def _solve(
         H = product(V) + X @ (W.T @ V)
         H = H + W @ (X.T @ V) + hold(V)
         V, before = linalg.orth(H), V
-        # The paper compares the bases, whose columns may keep turning although the subspace is at rest.
+        # The paper compares bases. This code compares subspaces, because the columns of a basis may continue to
+        # rotate when the subspace no longer moves.
         if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
             break
     return V

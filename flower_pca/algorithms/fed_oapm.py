@@ -1,7 +1,7 @@
 """FedOAPM: the power method on a noisy sum, for clients that send at the same time over the air.
 
-`linalg.Power` is the iteration, which trackers use as well. This module adds the Ritz values, which an
-orthonormal block yields at no cost, and the stopping rule. It refuses blocks that have grown too large
+`linalg.Power` is the iteration, which trackers also use. This module adds Ritz values, which follow
+from an orthonormal block at no cost, and a stopping rule. It refuses blocks that have grown too large
 between two QRs.
 """
 
@@ -23,7 +23,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-_LARGEST: Final = 1e90  # the largest entry of a sum that is allowed between two QRs
+_LARGEST_ENTRY: Final = 1e90  # the largest entry that a sum may have between two QRs
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FedOAPMState:
     value, last : float
         The first and the k-th Ritz value, measured just before the newest QR.
     traces : Traces or None
-        Traces of larger directions that may be hidden, if the block began with components of other rows.
+        Traces of hidden directions with larger eigenvalues, if the first block contains components of other rows.
     """
 
     power: Power
@@ -53,8 +53,8 @@ class FedOAPMState:
 
     @property
     def number(self) -> int:
-        """The number of columns in which the result is found: all but the last one, which estimates the
-        gap, but at least k.
+        """The number of columns that the result uses: all except the last one, which estimates the gap, but at
+        least k.
         """
         return max(self.k, int(self.power.U.shape[1]) - 1)
 
@@ -77,9 +77,9 @@ class FedOAPM(Iterative[FedOAPMState]):
     of the symmetric part of U'(CU + W) estimates lambda_1.
 
     Without noise, FedOAPM is SSI with a QR but without the rotation to Ritz vectors. If clients are
-    missing, the sum is not scaled up, because the server cannot tell over a channel: the closing
-    message measures the clients that are present. The paper does not center the rows. To do the same,
-    pass center=False.
+    missing, the sum is not scaled up, because over a channel the server does not know which clients
+    have sent. The closing message measures the clients that are present. The paper does not center the
+    rows. To do the same, pass center=False.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
     incomplete and corrupted data", 2022, Algorithms 2 and 7; Hardt and Price 2014.
@@ -129,8 +129,9 @@ class FedOAPM(Iterative[FedOAPMState]):
         checks.integer("qr_every of fed_oapm", self.qr_every, least=1)
 
     def width(self, n_components: int | float) -> int:
-        """Return the width with one more column, which estimates the gap. In a QR, later columns do not
-        change earlier ones.
+        """Return the width with one additional column, which estimates the gap.
+
+        In a QR, later columns do not change earlier columns, so the additional column does not affect the others.
         """
         return super().width(n_components) + 1
 
@@ -172,7 +173,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return linalg.orth(state.power.block)
 
     def room(self, state: FedOAPMState) -> float:
-        # Between two QRs, columns become nearly parallel, and what tells them apart is small.
+        # Between two QRs, columns become nearly parallel, and the differences between them are small.
         return state.progress.room if self.qr_every == 1 else 0.0
 
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
@@ -193,8 +194,8 @@ class FedOAPM(Iterative[FedOAPMState]):
         # The block is orthonormal, so its product yields Ritz values and residuals.
         if power.inside == 0:
             if traces is not None:
-                # A QR keeps the order of the columns, so a direction that the last column finds would stay
-                # behind the components. A Rayleigh-Ritz step moves it forward.
+                # A QR keeps the order of the columns, so a large direction in the last column would never be
+                # among the components. A Rayleigh-Ritz step moves this direction forward.
                 _, Z, Y, _ = linalg.rayleigh_ritz(power.block, Y)
                 traces = traces.along(power.block.T @ Z, state.k)
                 power = replace(power, block=Z)
@@ -205,19 +206,19 @@ class FedOAPM(Iterative[FedOAPMState]):
             power = replace(power, U=power.block)
             value, last = float(values[0]), float(values[state.k - 1])
         else:
-            # Between two QRs no error is known, and `Progress.step` would count this as a round without
+            # Between two QRs the error is unknown, and `Progress.step` would count the round as one without
             # progress.
             progress = replace(progress, rounds=progress.rounds + rounds)
-        if float(np.abs(Y).max()) > _LARGEST:
+        if float(np.abs(Y).max()) > _LARGEST_ENTRY:
             raise ConfigError(
-                f"With qr_every={self.qr_every}, the sums of fed_oapm grow above {_LARGEST:g}, too large for "
+                f"With qr_every={self.qr_every}, the sums of fed_oapm grow above {_LARGEST_ENTRY:g}, too large for "
                 "eigenvalues. Scale the data, or lower qr_every.",
                 setting="qr_every",
                 value=self.qr_every,
             )
         after = power.step(Y, self.qr_every)
         if traces is not None and after.inside == 0:
-            # qr_every products lie between the newest orthonormal block and the one before.
+            # There were qr_every products since the last orthonormal block.
             traces = traces.times(after.block.T @ Y, last**self.qr_every)
             progress = replace(progress, sure=not traces.hide)
         return FedOAPMState(after, state.k, progress, value, last, traces)

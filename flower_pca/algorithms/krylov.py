@@ -1,9 +1,9 @@
 """Krylov: federated block Lanczos with Rayleigh-Ritz, the default algorithm. The method is this package's own.
 
 The server keeps a basis Q, and a small matrix H that represents the products of C with Q. After every
-message, `_absorb` extends both, solves the small eigenproblem, determines by `_judge` the number of
-components and their error, and computes the next block. Two methods treat special cases: `_certain`
-decides whether an eigenvalue may still be hidden, and `_fresh` makes a block when the space is
+message, `_absorb` extends Q and H, solves the small eigenproblem, calls `_judge` for the number of
+components and their error, and computes the next block. Two methods handle special cases: `_certain`
+decides whether an eigenvalue may still be hidden, and `_fresh` makes a random block when the space is
 exhausted.
 """
 
@@ -29,26 +29,25 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 AUTO: Final = "auto"
-# Columns beyond the components in an opening, when the number of columns is not known yet
+# With oversample="auto", the number of additional columns in the opening, when d is not known yet
 _NARROW: Final = 2
-# The most columns of a basis, whose eigenproblem takes little time. If they are fewer than _BLOCKS blocks,
-# _BLOCKS blocks are allowed.
+# A basis may have up to _CHEAP columns, because their eigenproblem takes little time, and at least _BLOCKS blocks.
 _CHEAP, _BLOCKS = 600, 16
-# The most bytes of a basis, unless it has fewer than _FEWEST blocks then. On four spectra, eight blocks cost at
-# most one message in six more than an unlimited basis, and six blocks up to half more.
+# A basis may have up to _BYTES bytes, and at least _FEWEST blocks. On four spectra, runs with eight blocks needed up
+# to a sixth more messages than runs with an unlimited basis, and runs with six blocks up to half more.
 _BYTES, _FEWEST = 2**29, 8
-_ROWS: Final = 512  # rows of a block that are copied at a time
-# Up to this many bytes, a larger message takes hardly longer over a real network.
+_ROWS: Final = 512  # the number of rows of a block that are copied at a time
+# Up to this many bytes, the size of a message hardly affects how long it takes over a real network.
 MESSAGE: Final = 2**19
-# With tol="auto": the smallest required residual, and the share of a component's sampling error that counts as
-# no error
-_FINEST, _SAMPLED = 1e-6, 0.05
-_USUAL: Final = 1e-8  # the default of tol
-# The largest part of a block along older columns, in units of tol, that may stay in it. Residuals do not show it, and
-# the eigenvalues of T change by its square.
+# With tol="auto", the smallest residual that is required, and the share of a component's sampling error that is
+# negligible
+_SMALLEST_TOL, _SAMPLING_SHARE = 1e-6, 0.05
+_DEFAULT_TOL: Final = 1e-8  # the default of tol
+# A block may keep a part along older columns of up to this many times tol. Residuals do not include this part, and
+# the eigenvalues of T change only by its square.
 _SKEW: Final = 1e-5
-_ROUNDED: Final = 0.2  # the share of tol that the rounding of one message may take
-_MANY: Final = 20_000  # above this many columns, the default of tol is "auto"
+_ROUNDING_SHARE: Final = 0.2  # the share of tol that the rounding errors of one message may take
+_MANY_COLUMNS: Final = 20_000  # above this many columns, the default of tol is "auto"
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Basis:
     columns: Array = field(metadata={files.GROWS: True})
 
     def __post_init__(self) -> None:
-        # Always in column order, also from a checkpoint, because the order decides the last bits of products.
+        # The memory layout affects the last bits of products, so columns from a checkpoint get the same layout.
         object.__setattr__(self, "columns", np.asfortranarray(self.columns))
 
     def add(self, block: Array, most: int) -> Basis:
@@ -66,23 +65,23 @@ class Basis:
         d, m = self.columns.shape
         end = m + block.shape[1]
         room = self.__dict__.get("room")
-        # If this basis was extended before, the columns after its last one are in use.
+        # If this basis was extended before, the memory after its last column is already in use.
         if room is None or room.used != m or end > room.array.shape[1]:
             room = _Room(np.empty((d, max(end, most)), order="F"))
             room.array[:, :m] = self.columns
-        # A few rows at a time, which fit into the processor's cache while row order becomes column order
+        # A few rows at a time fit into the processor's cache while row order becomes column order.
         for i in range(0, d, _ROWS):
             room.array[i : i + _ROWS, m:end] = block[i : i + _ROWS]
         room.used = end
         longer = Basis(room.array[:, :end])
-        # Not a field, because a checkpoint keeps only the columns.
+        # The reserved memory is not a field, because a checkpoint keeps only the columns.
         object.__setattr__(longer, "room", room)
         return longer
 
     def beside(self, S: Array) -> Array:
         """Return a copy of S in column order that is valid until a block is added.
 
-        It is in the memory of columns to come if there is enough, because new memory costs more time than the copy.
+        If possible, the copy uses memory reserved for later columns, because allocation takes longer than copying.
         """
         room, m = self.__dict__.get("room"), self.columns.shape[1]
         if room is None or room.used != m or m + S.shape[1] > room.array.shape[1]:
@@ -92,13 +91,13 @@ class Basis:
         return copy
 
     def turned(self, W: Array) -> Basis:
-        """Return Q W."""
+        """Return the basis Q W."""
         return Basis(linalg.times(self.columns, W))
 
 
 @dataclass
 class _Room:
-    """Memory for columns, and how many columns are in use."""
+    """An array with memory for columns, and the number of columns in use."""
 
     array: Array
     used: int = 0
@@ -106,25 +105,25 @@ class _Room:
 
 @dataclass(frozen=True)
 class KrylovState:
-    """Q, the next block B, H with CQ = [Q, B] H, T = Q'CQ, and the progress of the Ritz pairs.
+    """The state of the server: Q, the next block B, H with CQ = [Q, B] H, T = Q'CQ, and the progress of Ritz pairs.
 
     Attributes
     ----------
     lost : ndarray
-        For each column of Q, the length of the part of its product with C that was left out of H, because it was no
-        longer than rounding.
+        For each column of Q, the length of the part of its product with C that H does not contain, because this part
+        was only rounding error.
     converged : int
-        How many leading Ritz values have converged, if a fraction of the variance is wanted.
+        The number of leading Ritz values that have converged, if a fraction of the variance is wanted.
     probe : tuple
-        k and its eigenvalue when a fresh block was last sent to look for more.
+        k and the k-th eigenvalue when the server last sent a random block to search for hidden eigenvalues.
     errors : tuple of float
-        The error after each product, the opening's first; from them a run of auto sees whether another algorithm would
-        cost less.
+        The error after each product, beginning with the opening. `Auto` uses these errors to decide whether another
+        algorithm would cost less.
     random : ndarray of shape (m, p)
-        The random columns beside the components of a warm start, in the coordinates of Q; without columns if it was no
-        warm start, or the basis has been cut since.
+        In a warm start, the random columns that were sent with the components, in the coordinates of Q. It has no
+        columns in other runs, or after the basis was cut.
     sampling : float
-        How large the residual of a component may be beside its eigenvalue, if `tol` goes by the sampling error; else 0.
+        The largest residual of a component relative to its eigenvalue, if `tol` depends on the sampling error, or 0.
     reach : float
         About how far a relative error of the newest product moves a component, relative to the first eigenvalue.
     """
@@ -153,7 +152,7 @@ class KrylovState:
         return int(self.Q.columns.shape[1])
 
     def widened(self, block: Array) -> KrylovState:
-        """Return the state that sends this block next. H already knows the block's first columns."""
+        """Return the state that sends this block next. H already has rows for the block's first columns."""
         more = self.size + block.shape[1] - len(self.H)
         return replace(self, block=block, H=np.pad(self.H, ((0, more), (0, 0))))
 
@@ -178,15 +177,15 @@ class KrylovState:
         return np.asarray(residuals / np.maximum(may_be, 1.0))
 
     def cut(self, values: Array, W: Array) -> KrylovState:
-        """Replace Q by the Ritz vectors Q W: the thick restart. B stays, because it is orthogonal to all of Q."""
+        """Replace Q by the Ritz vectors Q W (thick restart). B stays, because it is orthogonal to all of Q."""
         off = self.H @ W
         ends = off[self.size :]
         off[: self.size] -= W * values
-        # T w is theta w up to rounding, which is left out of H from here on.
+        # T w equals theta w up to rounding errors, which the new H does not contain.
         lost = linalg.column_norms(np.vstack([off[: self.size], self.lost[:, None] * W]))
         T = np.diag(values)
-        # The part of the random columns outside the new basis is unknown. After this many rounds, it no longer
-        # matters.
+        # The part of the random columns outside the new basis is unknown. After as many rounds as a restart takes,
+        # these columns no longer matter.
         random = np.empty((len(T), 0))
         return replace(self, Q=self.Q.turned(W), H=np.vstack([T, ends]), T=T, lost=lost, random=random)
 
@@ -195,8 +194,8 @@ class KrylovState:
 
         For an eigenvector v of C with eigenvalue a and a Ritz pair (theta, u), v'(C u - theta u) = (a -
         theta) v'u. The left side is v'B times an entry of H, where B is the next block and v'B has at
-        most length 1. This bounds v'u, and with it v'Z for the random columns Z. If v exists, v'Z is at
-        least `overlap`.
+        most length 1. This bounds v'u, and therefore v'Z for the random columns Z. If such a v has been
+        missed, v'Z is at least `overlap`.
         """
         if not self.random.shape[1]:
             return False
@@ -219,8 +218,8 @@ class Krylov(Iterative[KrylovState]):
     of T = Q'CQ are the estimate, and H yields their residuals ||C z - theta z||. Columns that vanish
     are dropped. If none is left, the space is invariant and the result is exact.
 
-    A basis belongs to one set of clients. If this set changes for good, the run returns to the opening
-    with the components and random columns, or under masks with random columns alone.
+    A basis belongs to one set of clients. If this set changes permanently, the run returns to the
+    opening with the components and random columns, or under masks with random columns only.
 
     Reference: Golub and Underwood 1977 (block Lanczos). The thick restart follows Wu and Simon 2000.
 
@@ -239,10 +238,10 @@ class Krylov(Iterative[KrylovState]):
         Columns that the algorithm iterates beyond `n_components`. "auto" means 2 in the opening, and then as many as
         fit into a message of 512 kB, unless a node's `max_columns` forbids it, or there is `dp` or a channel.
     max_basis : int, default=40
-        The most blocks that the server keeps before it restarts from the better half of the Ritz vectors. If they have
-        more than 600 columns, the limit is 600 columns, but at least 16 blocks. If these need more than 512 MB, it is
-        512 MB, but at least 8 blocks. If `n_components` is a fraction of the variance, the only limit is 512 MB, and
-        there is always room for twice the components found.
+        The most blocks that the server keeps before it restarts from the better half of the Ritz vectors. The server
+        keeps fewer blocks if they would have more than 600 columns, but at least 16, and still fewer if they would
+        take more than 512 MB, but at least 8. If `n_components` is a fraction of the variance, the only limit is
+        512 MB, and there is always memory for twice the components found.
     tol : float, "auto" or None, default=None
         The largest residual, relative to the first eigenvalue, at which a run has converged. "auto" means 1e-6, or, if
         larger, a twentieth of the sampling error of each component's eigenvalue, which is sqrt(2 / n) of it. The
@@ -279,10 +278,10 @@ class Krylov(Iterative[KrylovState]):
     def __post_init__(self) -> None:
         checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
         if self.tol is None or self.tol == AUTO:
-            _ = replace(self, tol=_FINEST)  # Checks the other parameters as well.
+            _ = replace(self, tol=_SMALLEST_TOL)  # This checks the other parameters.
             return
         if self.oversample == AUTO:
-            _ = self.narrow  # Checks the other parameters as well.
+            _ = self.narrow  # This checks the other parameters.
         elif isinstance(got := self.oversample, str):
             raise ConfigError(
                 f'oversample of krylov is {shown(got)}, but it must be a whole number or "{AUTO}". Use 2.',
@@ -295,14 +294,14 @@ class Krylov(Iterative[KrylovState]):
     @property
     def tolerance(self) -> float:
         if self.tol is None:
-            return _USUAL
+            return _DEFAULT_TOL
         if self.tol == AUTO:
-            return _FINEST
+            return _SMALLEST_TOL
         return float(self.tol)
 
     def of_columns(self, d: int) -> Self:
         """Return the algorithm with its `tol` for this many columns."""
-        if self.tol is None and d > _MANY:
+        if self.tol is None and d > _MANY_COLUMNS:
             return replace(self, tol=AUTO)
         return self
 
@@ -332,7 +331,7 @@ class Krylov(Iterative[KrylovState]):
 
     @property
     def alternative(self) -> str:
-        """What the opening asks nodes to allow: blocks so wide that they may reveal nearly all of C_i."""
+        """The name of this algorithm if nodes must allow its wide blocks, which may reveal nearly all of C_i, or ""."""
         if self.oversample != AUTO:
             return ""
         return self.name
@@ -401,13 +400,13 @@ class Krylov(Iterative[KrylovState]):
         return self._absorb(state, total["S"], rounds=1)
 
     def room(self, state: KrylovState) -> float:
-        # Random columns have to show what is hidden, which may be small beside the first eigenvalue.
+        # Random columns must reveal hidden directions, which may be small compared with the first eigenvalue.
         if state.warm or state.fraction is not None or not state.reach > 0.0:
             return 0.0
-        return _ROUNDED * state.progress.tol / state.reach
+        return _ROUNDING_SHARE * state.progress.tol / state.reach
 
     def status(self, state: KrylovState) -> Status | None:
-        # The space is invariant, so the remaining residual is rounding.
+        # Without a next block the space is invariant, and the remaining residual is rounding error.
         if state.block.shape[1] == 0:
             tol = max(state.progress.tol, state.progress.error)
             state = replace(state, progress=replace(state.progress, tol=tol))
@@ -417,7 +416,7 @@ class Krylov(Iterative[KrylovState]):
         finer = option("tol", 1e-8)
         rounds = labels.count(state.progress.rounds, "round")
         words = f"errors are a twentieth of the sampling error after {rounds}"
-        return replace(status, words=f"{words}; use {finer} for more")
+        return replace(status, words=f"{words}; use {finer} for more precision")
 
     def finish(self, state: KrylovState, model: Model) -> Model:
         if state.size == 0:
@@ -434,8 +433,8 @@ class Krylov(Iterative[KrylovState]):
         # Two sums over the same block, with and without a client, would reveal its answer.
         if model.summed:
             return noise
-        # Without random columns, a direction orthogonal to all known ones would stay hidden. They are scaled to
-        # about length 1, so that they count as much.
+        # Without random columns, a direction orthogonal to all known directions would stay hidden. Random columns
+        # are scaled to about length 1, so that they have the same weight as the components.
         known = model.columns[:, : model.k]
         return np.hstack([known, noise / np.sqrt(model.d)])
 
@@ -449,18 +448,19 @@ class Krylov(Iterative[KrylovState]):
         T = linalg.blocks(state.T, known, known.T, own)
         first = linalg.about_norm2(T)
         since = int(np.argmax(np.append(known.any(axis=1), True)))
-        # In column order like the basis, because BLAS is faster then.
+        # The copy has column order like the basis, because BLAS is then faster.
         rest = basis.beside(S)
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
-        # `off` is an error of the answer, mostly of its rounding. In T, which is symmetric, it would move all Ritz
-        # vectors by as much. In H alone, it moves those to which the newest block counts, and less and less does.
+        # `off` is an error of the answer, mostly a rounding error. If it were added to the symmetric matrix T, it
+        # would move all Ritz vectors. In H, it moves only Ritz vectors that have a part in the newest block, and
+        # these parts become smaller from round to round.
         inside = np.vstack([known, own]) + off
         some = state.k
         if Q.shape[1] + S.shape[1] > widest:
-            some = widest // 2  # the columns that stay if the basis is cut below
-        # A fraction of the variance needs all converged values. A warm start has to check for larger
-        # eigenvalues behind the first k.
+            some = widest // 2  # the number of columns that remain if the basis is cut below
+        # A fraction of the variance requires all converged values. A warm start must check whether larger
+        # eigenvalues follow the first k.
         behind = state.warm or state.fraction is not None
         values, W = linalg.eigh_leading(T, len(T) if behind else some)
         # If all entries are 0, so is the first eigenvalue.
@@ -469,7 +469,7 @@ class Krylov(Iterative[KrylovState]):
         if block.shape[1] < S.shape[1]:
             lost = linalg.column_norms(rest - Q @ off - block @ along)
         block = np.ascontiguousarray(block)
-        del rest  # It would be in memory beside both bases while the basis is cut.
+        del rest  # While the basis is cut, two bases are in memory, so other large arrays are freed first.
         H = linalg.blocks(state.H, inside, np.zeros((len(along), state.size)), along)
         random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)
@@ -482,20 +482,22 @@ class Krylov(Iterative[KrylovState]):
             widest = self._widest_basis(state)
             some = widest // 2
         k, error = self._judge(state, values, residuals)
-        # An error of the block has any direction, and C makes of it what it makes of a random block, such as the first.
+        # The direction of an error in the block is arbitrary, so C changes the error's size like that of a random
+        # block, for example of the first block.
         p = S.shape[1]
         sizes = (linalg.length(H[:, :p]) / np.sqrt(max(p, 1)), linalg.column_norms(S).max(initial=0.0))
         reach = linalg.column_norms(W[Q.shape[1] - p :, :k]).max(initial=0.0) * max(sizes) / first
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
-            # The random columns may find an eigenvalue among the first k, so its residual counts too.
+            # The random columns may find an eigenvalue that belongs to the first k, so residuals after the first k
+            # must be checked, too.
             state = replace(state, warm=True, probe=(float(k), last))
             state = state.widened(self._fresh(state, state.k + 2))
-        # The space is invariant, but the fraction of the variance needs more of it.
+        # The space is invariant, but it does not contain the wanted fraction of the variance.
         elif block.shape[1] == 0 and not np.isfinite(error):
             state = state.widened(self._fresh(state, state.k + 2))
-        # All Ritz vectors of T exist only before a cut.
+        # This check needs all Ritz vectors of T, so it must precede the cut.
         hides = state.warm and state.fraction is None and state.hides(values, W)
         if state.size + state.block.shape[1] > widest:
             state = state.cut(values[:some], W[:, :some])
@@ -511,8 +513,8 @@ class Krylov(Iterative[KrylovState]):
         if state.fraction is None:
             blocks = max(min(max(_CHEAP // width, _BLOCKS), bytes_allow // width), _FEWEST)
             return int(min(self.max_basis, blocks) * width)
-        # The number of components for a fraction is known only once they are found. A restart keeps half of the
-        # basis, so twice as many columns have to fit, and some more blocks.
+        # For a fraction, the number of components is unknown until they are found. A restart keeps half of the
+        # basis, so the basis must have room for twice the components found, and for some more blocks.
         found, more = max(state.converged, k), 4 * self.width(state.fraction)
         return int(min(max(bytes_allow, _FEWEST * width, 2 * found + more), d))
 
@@ -521,9 +523,9 @@ class Krylov(Iterative[KrylovState]):
         """Return whether no eigenvalue above the k-th can be hidden from Q.
 
         A block of p columns finds p copies of a multiple eigenvalue, which is enough for k <= p. For a
-        fraction of the variance, further copies may be missing. None is missing if the rest of the
-        trace is too small for one, or if a new random block has found nothing since the same k was
-        reached before.
+        fraction of the variance, further copies may be missing. No copy is missing if the rest of the
+        trace is smaller than the k-th eigenvalue, or if a new random block has changed neither k nor this
+        eigenvalue.
         """
         # A basis of all d columns hides nothing.
         if state.fraction is None or len(values) == len(state.block):
@@ -539,7 +541,7 @@ class Krylov(Iterative[KrylovState]):
         """Return the block with up to `most` random columns added, orthogonal to all known columns."""
         Q, block = state.Q.columns, state.block
         known = Q.shape[1] + block.shape[1]
-        # The basis contains columns from earlier draws, so the seed depends on its size.
+        # The seed depends on the size of the basis, because the same seed would repeat an earlier random block.
         random = linalg.random_block(len(Q), min(most, len(Q) - known), state.seed + known)
 
         def less(Y: Array) -> Array:
@@ -548,7 +550,7 @@ class Krylov(Iterative[KrylovState]):
                 Y = Y - block @ (block.T @ Y)
             return Y
 
-        # `orth` scales short columns up to length 1, and scales the rounding errors with them. So the known
+        # `orth` scales short columns up to length 1, together with their rounding errors. Therefore the known
         # space is removed once more.
         return np.hstack([block, linalg.orth(less(linalg.orth(less(random))))])
 
@@ -574,7 +576,7 @@ class Krylov(Iterative[KrylovState]):
 
 @dataclass(frozen=True, kw_only=True)
 class WideKrylov(Krylov):
-    """Krylov with blocks that are wider than the opening's. Random columns fill up the first block."""
+    """The Krylov algorithm with blocks wider than the opening's. Random columns fill up the first block."""
 
     @property
     def spec(self) -> str:
@@ -591,12 +593,12 @@ class WideKrylov(Krylov):
 
 
 def _sampling(model: Model) -> float:
-    """Return the relative error below which an eigenvalue counts as exact, for a covariance of this many rows."""
-    return _SAMPLED * float(np.sqrt(2.0 / max(model.n, 1)))
+    """Return the relative error below which an eigenvalue counts as exact, given the sampling error of the rows."""
+    return _SAMPLING_SHARE * float(np.sqrt(2.0 / max(model.n, 1)))
 
 
 def noise_of(private: bool) -> str:
-    """Say where the noise on answers comes from."""
+    """Return a clause that names the source of the noise on answers."""
     if private:
         return "with dp, because the budget is divided before columns are known"
     return "over a channel"

@@ -1,8 +1,8 @@
 """LocalPower: several local power steps between two messages.
 
-In rounds with several steps, the server aligns the answers with that of the client with most rows, and
-adds them up (`_align`). Rounds with one step are those of SSI. `q` returns the number of steps of the
-next round.
+In rounds with several steps, the server aligns all answers with the answer of the client that has most
+rows, and adds them up (`_align`). A round with one step equals a round of SSI. `q` returns the number of
+steps of the next round.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class LocalPowerState:
-    """The state of the server: the block to send next, and with single steps the newest measured pair Z and C Z.
+    """The state of the server: the block to send next, and in rounds with one step the newest pair Z and C Z.
 
-    Steps are single from the start if the block holds components of the same rows (`again`).
+    If the block contains components of the same rows (`again`), all rounds have one step.
     """
 
     block: Array
@@ -111,7 +111,7 @@ class LocalPower(Iterative[LocalPowerState]):
         checks.integer("halve_every of local_power", self.halve_every, least=1)
 
     def q(self, state: LocalPowerState) -> int:
-        """Return the local steps of the next round."""
+        """Return the number of local steps of the next round."""
         if not self.decay:
             return self.local_steps
         if state.again:
@@ -139,7 +139,7 @@ class LocalPower(Iterative[LocalPowerState]):
         shape = arrays["Z"].shape
         if arrays["aligned"]:
             return {"Y": Part(shape, Kind.PRODUCT, of="X"), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
-        if arrays["steps"] > 1:  # orth(Y) is the X of a message with one more step
+        if arrays["steps"] > 1:  # Here orth(Y) would be the X of a message with one more step.
             return {"Y": Part(shape, Kind.IMAGE), "n": ROWS}
         return {"Y": Part(shape, Kind.PRODUCT), "n": ROWS}
 
@@ -170,14 +170,14 @@ class LocalPower(Iterative[LocalPowerState]):
         # If Y lacks rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
         moved = state.movement.add(state.block, linalg.spanning(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
-        # At q > 1, neither a floor nor a small movement ends the run, because q will still fall.
+        # While q > 1, neither a small error nor a lack of progress ends the run, because q will still fall.
         if self.decay:
             progress = replace(progress, error=np.inf, stale=0, best=np.inf)
         return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)
 
     @staticmethod
     def _measured(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
-        """Return the state after C times its block has become known."""
+        """Return the state after the product of C and the block has arrived."""
         _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
         return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
@@ -198,6 +198,6 @@ class LocalPower(Iterative[LocalPowerState]):
                 total += reply["Y"] @ linalg.procrustes(reply["X"], base)
             else:
                 along = np.sum(reply["X"] * base, axis=0)
-                # `np.sign` would take out a column that is orthogonal to the other one.
+                # `np.sign` would be 0 for orthogonal columns, and would remove them from the sum.
                 total += reply["Y"] * np.where(along < 0, -1.0, 1.0)
         return total

@@ -24,7 +24,7 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class MedianState(OneShotState):
-    """The state of the round: the clients' weights, and the angle within which half of the clients' subspaces lie."""
+    """The state of the server: the clients' weights, and the median angle of the clients' subspaces to the result."""
 
     counted: Weights = field(default_factory=Weights)
     spread: float = np.inf
@@ -39,10 +39,10 @@ class MedianPCA(Average):
     sum_i a_i V_i V_i'. Each step needs only the inner products ||V_i'V_j||_F^2 of N clients, or M
     itself if d is smaller.
 
-    If all bad clients send the same direction, M contains a part of it, although the median client has
-    nothing of this direction. Therefore the server takes the 2 k leading eigenvectors u of M, and
-    selects the k of them with the largest median of ||V_i'u||^2. All clients count the same. With the
-    option `max_share` of a run, clients count by their rows, up to that share.
+    If all bad clients send the same direction, M contains a part of it, although most clients do not
+    have this direction. Therefore the server takes the 2 k leading eigenvectors u of M, and selects the
+    k eigenvectors with the largest median of ||V_i'u||^2. All clients have the same weight. With the
+    option `max_share` of a run, clients are weighted by their rows, up to that share.
 
     Reference: Singh and Vaswani, "Byzantine-resilient federated PCA and low rank column-wise
     sensing", IEEE Trans. Inf. Theory 2024 (the subspace median); Weiszfeld 1937; Minsker,
@@ -96,10 +96,10 @@ class MedianPCA(Average):
         inside = np.stack([squares.sum(axis=0) for squares in projected])
         # A stable sort keeps ties in the order of the eigenvalues of M.
         order = np.argsort(-median(inside, weights), kind="stable")
-        # One more direction than requested, because its variance shows the gap.
+        # The variance of one additional direction shows the gap.
         Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
         found = Z[:, : state.width]
-        # A client whose rows do not vary sends no column. Its angle counts as 0.
+        # If the rows of a client do not vary, the client sends no column, and its angle counts as 0.
         angles = [linalg.principal_angles(found, V).max(initial=0.0) for V in bases]
         return replace(state, Z=Z, spread=float(median(np.array(angles), weights)))
 
@@ -123,9 +123,9 @@ class MediansState:
     Z : ndarray
         The basis, with one more column if the algorithm has found one.
     width : int
-        The columns of the basis.
+        The number of columns of the basis.
     counted : Weights
-        How much each client counts, by its key.
+        The weight of each client, by its key.
     weights : ndarray or None
         The weights of the clients that answered.
     moments : ndarray or None
@@ -144,7 +144,7 @@ class MediansState:
 
 @dataclass(frozen=True, kw_only=True)
 class Medians(Stage[MediansState]):
-    """Order the components by the median of the clients' variances along them, and report this variance.
+    """Order the components by the median of the clients' variances along each component, and report this median.
 
     The components are rotated within their span to Ritz vectors of the geometric median of C_i Z / n_i.
     The residuals show how far the span is from an eigenspace of this median.
@@ -201,12 +201,12 @@ class Medians(Stage[MediansState]):
         image = state.Y[:, :p]
         _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
         turn = span.T @ Z
-        # the variances of each client along Z
+        # These are the variances of each client along Z.
         own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
         # Rounding may make a variance of 0 negative.
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
-        # The medians are medians of means over a client's rows, while a model holds sums over all rows.
+        # The medians belong to means over a client's rows, but a model holds sums over all rows.
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
         values = n * values[order]
         residuals = n * residuals[order]

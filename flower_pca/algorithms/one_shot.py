@@ -1,8 +1,8 @@
-"""One-shot averages of local subspaces (UDA, WDA, DistPCA): each client answers once, and Rayleigh-Ritz follows.
+"""One-shot averages of local subspaces: UDA, WDA and DistPCA. Each client answers once, and Rayleigh-Ritz follows.
 
 In all three algorithms, clients send local eigenvectors once, and the server takes the leading singular
-vectors of their stack. `Average` is their common base. The classes say how many vectors a client sends,
-and how these are weighted. The server checks that the columns of an answer are orthonormal.
+vectors of their stack. `Average` is the common base class. Its subclasses define how many vectors a
+client sends, and how they are weighted. The server checks that the columns of an answer are orthonormal.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
-_SKEW: Final = 1e-3  # Single-precision eigenvectors may miss orthonormality by this much.
+_MOST_SKEW: Final = 1e-3  # the largest deviation from orthonormality, which allows for eigenvectors in single precision
 
 
 @dataclass(frozen=True)
 class OneShotState:
-    """The numbers of components that are wanted and requested from clients, and the basis with one more direction."""
+    """The state of the server: the wanted width, the requested number of vectors, and the basis plus one column."""
 
     width: int
     rank: int
@@ -40,7 +40,7 @@ class Average(Algorithm[OneShotState]):
     """The base class of averages: clients send local eigenpairs, and the server computes the SVD of their stack."""
 
     asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
-    weighted: ClassVar[bool] = False  # Whether eigenvectors are weighted by the local eigenvalues.
+    weighted: ClassVar[bool] = False  # whether eigenvectors are weighted by the local eigenvalues
 
     def start(self, model: Model) -> OneShotState:
         width = model.columns.shape[1]
@@ -71,27 +71,27 @@ class Average(Algorithm[OneShotState]):
                 f"The array V of an answer has {columns} columns, but the server asked for at most {state.rank}. "
                 f"{OTHER_CLIENT}"
             )
-        if columns and np.abs(reply["V"].T @ reply["V"] - np.eye(columns)).max() > _SKEW:
+        if columns and np.abs(reply["V"].T @ reply["V"] - np.eye(columns)).max() > _MOST_SKEW:
             raise ProtocolError(f"The columns of V of an answer are not orthonormal. {OTHER_CLIENT}")
         if self.weighted and (len(reply["S"]) != columns or (reply["S"] < 0.0).any()):
             negative = int((reply["S"] < 0.0).sum())
             raise ProtocolError(
-                f"An answer has {len(reply['S'])} weights S, of which {negative} are negative, for "
-                f"{labels.count(columns, 'column')} of V. {OTHER_CLIENT}"
+                f"An answer must have one non-negative weight S for each column of V, but it has {len(reply['S'])} "
+                f"weights ({negative} negative) for {labels.count(columns, 'column')}. {OTHER_CLIENT}"
             )
 
     def merging(self, state: OneShotState) -> Merge:
         return self._gather
 
     def _gather(self, total: SideBySide | None, client: int, reply: Arrays) -> SideBySide:
-        """Add one answer, so that the server does not keep thousands of them."""
+        """Add one answer to the stack, so that the server does not keep thousands of single answers."""
         total = total or SideBySide()
         total.add(reply["V"] * np.sqrt(reply["S"]) if self.weighted else reply["V"])
         return total
 
     def server(self, state: OneShotState, total: Any, answered: frozenset[int]) -> OneShotState:
         stack = total.whole()
-        # If the stack lacks columns, `leading` adds arbitrary ones, which would not show the gap.
+        # If the stack has too few columns, `leading` adds arbitrary columns, which would not show the gap.
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))
 
@@ -111,7 +111,7 @@ class Average(Algorithm[OneShotState]):
 class UDA(Average):
     """Average the subspaces that the clients find alone, in one round.
 
-    The components are the leading eigenvectors of (1/N) sum V_i V_i', with V_i the client's own top components.
+    The components are the leading eigenvectors of (1/N) sum V_i V_i', where V_i holds the top components of client i.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
     Cost: one local eigenproblem. Each client sends p columns of d floats. The server computes the SVD
@@ -177,13 +177,13 @@ class DistPCA(Average):
     The result has the leading left singular vectors of the clients' own top components, stacked.
 
     Without `local_components`, this is UDA. With more local components, every client sends a larger
-    subspace, and the directions that all subspaces share stand out. For example, choose the sum of the
+    subspace, and the directions that all subspaces share stand out. A good choice is the sum of the
     numbers of shared and local components.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
     Cost: one local eigenproblem. Each client sends `local_components` columns of d floats. The server
     computes the SVD of the stacked columns.
-    Prefer it: to `UDA` if clients share a few directions, and each client has others of its own.
+    Prefer it: to `UDA` if clients share a few directions, and each client also has directions of its own.
 
     Parameters
     ----------

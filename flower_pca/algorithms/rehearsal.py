@@ -1,10 +1,11 @@
 """Estimate how many rounds a run of Krylov will take, from the spectrum that its first rounds show.
 
 The first block of a run is random. So the leading entries of the Ritz vectors show how many eigenvalues
-of C each Ritz value represents: this is stochastic Lanczos quadrature. The server runs the same
-algorithm by itself on a diagonal matrix with these eigenvalues, and counts its rounds. Errors alone are
-not enough: if eigenvalues fall by 3 % or by 1 %, errors are alike in the first five rounds, but 9 or 20
-rounds are left. On 160 spectra of 300 to 2,000 columns, the estimate was right to 10 % for nine of ten.
+of C each Ritz value represents. This is stochastic Lanczos quadrature. The server runs the same
+algorithm without clients on a diagonal matrix with these eigenvalues, and counts the rounds. Errors
+alone are not enough: if eigenvalues fall by 3 % or by 1 %, the errors of the first five rounds are
+similar, but 9 or 20 rounds are left. On nine of ten of 160 spectra with 300 to 2,000 columns, the
+estimate was accurate to 10 %.
 
 Reference: Ubaru, Chen, Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017.
 """
@@ -22,26 +23,26 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 
-# The number of products, with the opening's, before the first estimate
-_PRODUCTS: Final = 6
-# The share of all columns that the basis has at least for an estimate. With fewer columns, the estimate was up
-# to half too large on white noise.
-_SHARE: Final = 1 / 30
+# The number of products before the first estimate, including the product of the opening
+_FIRST_PRODUCTS: Final = 6
+# An estimate requires a basis with at least this share of all columns. With fewer columns, the estimate for white
+# noise was up to half too large.
+_LEAST_SHARE: Final = 1 / 30
 
 
 def is_due(state: KrylovState) -> bool:
-    """Return whether to rehearse now, which takes about as long as the server's part of a whole run."""
+    """Return whether a rehearsal is due. A rehearsal takes about as long as the server's part of a whole run."""
     products = len(state.errors)
     d, p = state.block.shape
-    first = max(_PRODUCTS, math.ceil(_SHARE * d / p))
-    # A second time after twice as many rounds, because eigenvalues close to the first ones show late. The basis
-    # must not be cut, and it must begin with a random block.
+    first = max(_FIRST_PRODUCTS, math.ceil(_LEAST_SHARE * d / p))
+    # A second rehearsal follows after twice as many rounds, because eigenvalues close to the first ones appear
+    # late. The basis must not have been cut, and must begin with a random block.
     random = not state.warm and state.size == p * products
     return products in (first, 2 * first) and random and math.isfinite(state.errors[-1])
 
 
 def rounds_by_errors(state: KrylovState) -> float:
-    """Return how many rounds are left if errors continue to fall at the same rate, which mostly is too many."""
+    """Return how many rounds are left if errors continue to fall at the same rate, usually an overestimate."""
     first, newest = state.errors[0], state.errors[-1]
     if newest >= first:
         return math.inf
@@ -67,7 +68,7 @@ def _spectrum(state: KrylovState, p: int) -> Array:
     """Estimate all d eigenvalues from the basis, largest first."""
     values, W = linalg.eigh_descending(state.T)
     d = len(state.block)
-    # The number of eigenvalues that each Ritz value represents. Their sum is d.
+    # Each weight is the number of eigenvalues that a Ritz value represents. The weights add up to d.
     weights = np.sum(W[:p] ** 2, axis=0) * (d / p)
     places = np.cumsum(weights) - weights / 2
     return np.asarray(np.interp(np.arange(d) + 0.5, places, np.maximum(values, 0.0)))

@@ -1,4 +1,4 @@
-"""Sparse PCA by the truncated power method: each component uses few columns, which makes it easy to interpret."""
+"""Sparse PCA by the truncated power method. Each component uses few columns, so that it is easy to interpret."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, AsksForProduct
 
-# Below this share of the first variance, a component's deflated product is rounding.
+# A deflated product below this share of the first variance is only rounding error.
 _NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
 class SparseState:
-    """The block to send next, the last measured vectors and their product, and how many columns a round keeps.
+    """The state of the server: the block to send next, and the newest vectors Z with their product Y = C Z.
 
-    `most` halves in every round until it is no more than each component's own number of columns.
+    A round keeps at least `most` columns of each component. `most` halves in every round, and has no
+    effect once it is below the requested numbers of columns.
     """
 
     block: Array
@@ -120,7 +121,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         return super().width(n_components)
 
     def restart(self, model: Model) -> Array:
-        """Return the components as they are, with random columns beside them, so that a run that is cut is no worse."""
+        """Return the present components and additional random columns, so that a run that ends early is no worse."""
         Z = model.columns[:, : model.k]
         noise = linalg.random_block(len(Z), self.oversample, model.seed + model.restarts + 1)
         return np.hstack([Z, noise / np.sqrt(len(Z))])
@@ -146,7 +147,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
 
     def finish(self, state: SparseState, model: Model) -> Model:
         Z, Y = state.Z, state.Y
-        # The run ended while it still kept more columns.
+        # The run has ended while components still had more columns than requested.
         if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():
             Z, Y = largest(state.block, self._sizes(Z)), None
             Z = Z / linalg.column_norms(Z)
@@ -157,7 +158,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         return np.asarray(np.minimum(each, len(Z)))
 
     def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
-        """Return the state after C times its block is known."""
+        """Return the state after the product of C and the block has arrived."""
         X = state.block
         sizes = np.maximum(self._sizes(Y), state.most)
         G, variances = deflate(X, Y)
@@ -165,10 +166,10 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         first = max(float(variances[0]), np.finfo(float).tiny)
         error = np.inf
         if state.most <= self._sizes(Y).max():
-            # While more columns are kept, residuals do not belong to the requested components.
+            # As long as a round keeps more columns, residuals do not belong to the requested components.
             error = float(linalg.column_norms(step - X * variances).max()) / first
         lengths = linalg.column_norms(step)
-        # no variance is left beside the earlier components
+        # For these components, the earlier components leave no variance.
         gone = lengths <= _NOTHING * first
         # np.where evaluates both branches, so neither may divide by 0.
         block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
@@ -179,7 +180,10 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
 
 
 def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
-    """Return P_j C P_j x_j and x_j'P_j C P_j x_j for columns of X. Y = C X, and P_j removes earlier columns."""
+    """Return P_j C P_j x_j and x_j'P_j C P_j x_j for each column x_j of X, where P_j removes the earlier columns.
+
+    Y is C X.
+    """
     G, variances = np.empty_like(Y), np.empty(X.shape[1])
     for j in range(X.shape[1]):
         before = X[:, :j]
@@ -192,8 +196,9 @@ def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
 
 
 def largest(G: Array, sizes: Array) -> Array:
-    """Keep this many of each column's largest entries, and set the others to 0. Among equal entries, the
-    first ones stay.
+    """Keep this many of the largest entries of each column, and set all others to 0.
+
+    Of several entries with the same size, the first ones are kept.
     """
     sparse = np.zeros_like(G)
     for j, size in enumerate(sizes):

@@ -1,12 +1,12 @@
 """SSI: simultaneous subspace iteration, also called distributed power iteration.
 
-`Averaging` is for runs in which different clients answer each round. A product over some clients' rows,
-scaled up to all rows, differs from C Z as much as clients differ, so an iteration on such products
-fluctuates without converging. The average over rounds converges. Products and rows are averaged
-separately, because the mean of ratios is not the ratio of means, and a round counts less the more
-rounds there are. The blocks still depend a little on the clients that answered last, so the result is
-the average of the blocks. As long as errors fall, all clients answer, or the same clients answer again
-and again, products are used as they are.
+`Averaging` is for runs in which different clients answer in each round. A product over the rows of some
+clients, scaled up to all rows, differs from C Z because clients differ, so an iteration with such
+products fluctuates without converging. The average over rounds converges. Products and numbers of rows
+are averaged separately, because the mean of ratios is not the ratio of means. The weight of a round
+falls with the number of rounds. The blocks still depend a little on the clients that answered last, so
+the result is the average of the blocks. Products are not averaged as long as errors fall, all clients
+answer, or the same clients answer in several rounds.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-# The weight of a round at first, and later in proportion to 1 / rounds
-_FIRST, _LATER = 0.5, 6.0
-# After this many rounds without a smaller error, the difference between clients is the cause.
-_STALE = 3
-# After the same clients have answered this many more rounds, no others are expected.
-_SAME = 2
+# The weight of the newest round is _FIRST_WEIGHT at first, and later _LATER_WEIGHT / rounds.
+_FIRST_WEIGHT, _LATER_WEIGHT = 0.5, 6.0
+# If the error has not fallen for this many rounds, differences between clients are assumed to be the cause.
+_STALE_ROUNDS = 3
+# If the same clients have answered this many further rounds, no other clients are expected.
+_SAME_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Averaging:
     again : int
         How many earlier rounds in a row the same clients answered.
     rounds : int
-        Rounds in the average.
+        The number of rounds in the average.
     rows : float
-        The mean number of rows that answered.
+        The mean number of rows of the answering clients.
     block : ndarray or None
-        The average of the blocks, None before there is one.
+        The average of the blocks, or None before the first block.
     """
 
     who: tuple[int, ...] = ()
@@ -63,32 +63,33 @@ class Averaging:
     ) -> tuple[Averaging, Array]:
         """Add a round, and return the average with the best estimate of C Z over all n rows.
 
-        `known` makes the estimate of the same product from earlier rounds, which takes the memory of a
-        block. The average begins once the error has not fallen for a few rounds: `stale` is their number.
+        `known` returns an estimate of the same product from earlier rounds. It is a function, because the
+        estimate takes as much memory as a block. `stale` is the number of rounds since the error last
+        fell. The average begins when it reaches a limit.
         """
         rows, who = float(total["n"]), tuple(sorted(answered))
         if who == self.who:
             again = self.again + 1
         else:
             again = 0
-        if known is None or rows >= n or again >= _SAME or not (self.rounds or stale >= _STALE):
+        if known is None or rows >= n or again >= _SAME_ROUNDS or not (self.rounds or stale >= _STALE_ROUNDS):
             Y = total["Y"]
             return Averaging(who, again), Y if rows == n else np.asarray(Y * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
-        # `known` is scaled to all rows, while the average is over sums as they arrived, of `before` rows.
+        # `known` is scaled to all n rows, but the average contains unscaled sums, over `before` rows on average.
         past = (1.0 - now.share) * known() * (before / n)
         Y = past + now.share * total["Y"]
         rows = (1.0 - now.share) * before + now.share * rows
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 
     def with_block(self, block: Array) -> Averaging:
-        """Mix the next block into the average, if there is an average."""
+        """Return the average with the next block mixed in. Without an average, nothing changes."""
         if not self.rounds:
             return self
         if self.block is None:
             return replace(self, block=block)
-        # Two bases of the same span may differ by a rotation, and would then cancel in the average.
+        # Two bases of the same span may differ by a rotation, and could cancel each other in the average.
         turned = self.block @ linalg.procrustes(self.block, block)
         mixed = (1.0 - self.share) * turned + self.share * block
         return replace(self, block=linalg.orth(mixed))
@@ -96,14 +97,14 @@ class Averaging:
     @property
     def share(self) -> float:
         """The weight of the newest round."""
-        return min(_FIRST, _LATER / self.rounds)
+        return min(_FIRST_WEIGHT, _LATER_WEIGHT / self.rounds)
 
 
 @dataclass(frozen=True)
 class SSIState:
     """The state of the server: the next block, the newest measured pair Z and C Z, and the average over rounds.
 
-    If the block began with components of other rows, `traces` shows what may be hidden from them.
+    If the first block contains components of other rows, `traces` shows whether a direction may be hidden.
     """
 
     block: Array
@@ -116,7 +117,7 @@ class SSIState:
     traces: Traces | None = None
 
     def known(self) -> Array:
-        """Return the product of the newest block, which has none yet, for its part in span(Z), which has one."""
+        """Estimate the product of the newest block from the known product of Z, by projecting the block on span(Z)."""
         assert self.Y is not None
         return np.asarray(self.Y @ (self.Z.T @ self.block))
 
@@ -218,7 +219,7 @@ class SSI(Iterative[SSIState]):
 
 
 def measure(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
-    """Return the state after C times its block is known: Ritz pairs, residuals and the next block."""
+    """Return the state with Ritz pairs, residuals and the next block, from the product Y of C and the last block."""
     values, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
     block, traces = linalg.orth(CZ), state.traces
     if traces is not None:

@@ -1,1 +1,1 @@
-"""Analyses of results: groups of clients, intervals, likelihood, monitoring, rotation."""
+"""Analyses of results: groups of clients, intervals, likelihood, monitoring and rotation."""

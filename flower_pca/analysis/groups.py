@@ -1,4 +1,4 @@
-"""Compare clients after a personalized run: how similar they are, their groups, and the parts of their rows."""
+"""Compare clients after a personalized run: distances between components, groups, and the parts of their rows."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from flower_pca.base.linalg import Array, eigh_descending
 from flower_pca.base.shown import brief
 from flower_pca.results.personal import PersonalResult
 
-_REPEATS: Final = 20  # starts of k-means
+_REPEATS: Final = 20  # number of random starts of k-means
 
 
 def distances(own: Sequence[Array]) -> Array:
-    """Return rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), from 0 to 1. P_i projects onto client i's own components.
+    """Return rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), from 0 to 1, where P_i projects onto client i's components.
 
     Parameters
     ----------
     own : sequence of ndarray
-        The own components of each client as orthonormal rows (r_i, d), such as `result.local_components_of` gives them.
+        The own components of each client as orthonormal rows, (r_i, d), as `result.local_components_of` returns them.
 
     Returns
     -------
     ndarray
-        The matrix of all pairs, (N, N).
+        The matrix of the distances between all clients, (N, N).
     """
     own = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in own]
     if not own or len({rows.shape[1] for rows in own}) != 1:
@@ -45,9 +45,9 @@ def distances(own: Sequence[Array]) -> Array:
     stack = np.vstack(own)
     common = belongs.T @ (stack @ stack.T) ** 2 @ belongs
     both = ranks[:, None] + ranks[None, :]
-    # Two clients without own components are at distance 0.
+    # The maximum avoids a division by 0: two clients without own components have distance 0.
     squares = (both - 2.0 * common) / np.maximum(both, 1)
-    # Rounding makes the diagonal nonzero and the matrix unsymmetric.
+    # Rounding errors make the diagonal nonzero and the matrix asymmetric.
     squares = (squares + squares.T) / 2.0
     np.fill_diagonal(squares, 0.0)
     return np.asarray(np.sqrt(np.clip(squares, 0.0, 1.0)))
@@ -56,22 +56,23 @@ def distances(own: Sequence[Array]) -> Array:
 def embed(rho: Array, *, dimensions: int = 2) -> Array:
     """Return points, (N, dimensions), whose distances approximate rho: classical multidimensional scaling.
 
-    They are the leading eigenvectors of -J rho^2 J / 2, J = I - 11'/N, scaled by the roots of their eigenvalues.
+    The coordinates are the leading eigenvectors of -J rho^2 J / 2 with J = I - 11'/N, scaled by the square roots of
+    their eigenvalues.
     """
     rho = _square(rho)
     checks.integer("dimensions", dimensions, least=1, most=len(rho))
     B = rho**2
     B = B - B.mean(axis=0) - B.mean(axis=1)[:, None] + B.mean()
     values, vectors = eigh_descending(-B / 2.0)
-    # If no points have these distances, some eigenvalues are negative.
+    # If no points have exactly these distances, some eigenvalues are negative.
     return np.asarray(vectors[:, :dimensions] * np.sqrt(np.maximum(values[:dimensions], 0.0)))
 
 
 def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     """Return the group of each client, (N,), by spectral clustering. Needs scikit-learn.
 
-    The affinity is (1 - rho^2)^2 without its diagonal, normalized on both sides. k-means groups the rows of its leading
-    eigenvectors after scaling them to length 1 (Ng, Jordan, Weiss 2002).
+    The affinity is (1 - rho^2)^2 without its diagonal, normalized on both sides. k-means groups the rows of the matrix
+    of its leading eigenvectors, after each row is scaled to length 1 (Ng, Jordan, Weiss 2002).
     """
     rho = _square(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
@@ -80,7 +81,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)
     degrees = A.sum(axis=1)
-    # A client that has nothing in common with any other client has degree 0.
+    # If a client's components are orthogonal to the components of all other clients, its degree is 0.
     root = np.sqrt(np.maximum(degrees, np.finfo(float).tiny))
     rows = eigh_descending(A / np.outer(root, root))[1][:, :n_clusters]
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
@@ -98,14 +99,14 @@ def _square(rho: Array) -> Array:
 
 @dataclass(frozen=True)
 class Shares:
-    """The mean squares of clients' rows in the frame, split into shared + own + rest, each (N,).
+    """The mean squares of clients' rows in the frame, split into shared + own + rest.
 
     Attributes
     ----------
     clients : list of int
-        The keys of the clients whose own components are known.
-    shared, own, rest : ndarray
-        Along the shared components, along the client's own ones, and along neither.
+        The keys of the clients whose rows and own components are known.
+    shared, own, rest : ndarray of shape (N,)
+        The mean squares along the shared components, along the client's own components, and outside both.
     """
 
     clients: list[int]
@@ -117,17 +118,17 @@ class Shares:
 
     @property
     def without(self) -> Array:
-        """The reconstruction error with the shared components alone."""
+        """The mean squared reconstruction error of each client's rows from the shared components only, (N,)."""
         return np.asarray(self.own + self.rest)
 
 
 def clients_at_hand(result: PersonalResult, shards: Sequence[Any] | None) -> list[int]:
-    """Return the clients whose rows and own components are at hand."""
+    """Return the keys of the clients whose rows and own components are known."""
     return [i for i in sorted(result.local) if OWN in result.local[i] and shards is not None and i < len(shards)]
 
 
 def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | None:
-    """Return the parts of the clients' rows if rows and own components are at hand, else None."""
+    """Return the mean squares of the parts of clients' rows, or None if no client has known rows and components."""
     clients = clients_at_hand(result, shards)
     if shards is None or not clients:
         return None
@@ -138,10 +139,10 @@ def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | Non
 
 
 def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
-    """Return the clients with known own components, and these components.
+    """Return the clients whose own components are known, and these components.
 
-    Clients are named by key. If nodes have sent their own components, they come in the order of the nodes without keys,
-    and are named "node 1" and so on.
+    Clients are given by key if their own components are in `local`. Otherwise the components that nodes have sent are
+    used, and the nodes are called "node 1" and so on, because their keys are not known.
     """
     if result.local:
         return sorted(result.local), [result.local_components_of(i) for i in sorted(result.local)]

@@ -1,8 +1,9 @@
 """A result as a Gaussian model: its covariance, its precision, the likelihood of rows, and Minka's rank estimate.
 
-In probabilistic PCA (Tipping and Bishop 1999), a row in the frame is normal. Its variances along the components are
-those of the result, and the noise variance holds in all other directions. Everything is in the data's own units, so the
-scaling of the run is undone. The likelihood needs no covariance matrix: it takes 4 n d k flops.
+In probabilistic PCA (Tipping and Bishop 1999), a row in the frame is normally distributed. Its variances along the
+components are the variances of the result, and its variance in all other directions is the noise variance. All values
+are in the original units, so the scaling of the run is undone. The likelihood is computed without the covariance
+matrix, in 4 n d k flops.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from flower_pca.base.linalg import Array
 from flower_pca.results.pca import PCAResult
 
 _ROUNDING: Final = float(np.finfo(np.float64).eps)
-# An eigenvalue or variance below this share of the largest, for each column, counts as 0.
+# An eigenvalue or variance counts as 0 if it is below d times this share of the largest, for d columns.
 _RELATIVE_ZERO: Final = 100.0 * _ROUNDING
 
 
 def minka(variances: Array, n: int) -> int:
     """Return the number of components with the largest evidence, from 1 to d - 1, or 1 for one column.
 
-    It equals scikit-learn's n_components="mle" with two differences: zero is relative to the largest variance, so that
-    units do not matter, and tied variances are allowed.
+    The number equals scikit-learn's n_components="mle", with two differences: variances count as zero relative to the
+    largest variance, so that units do not matter, and tied variances are allowed.
 
     Reference: Minka, "Automatic Choice of Dimensionality for PCA", NIPS 2000.
 
@@ -35,7 +36,7 @@ def minka(variances: Array, n: int) -> int:
     variances : ndarray
         All d variances along the components, largest first.
     n : int
-        Rows behind them, at least d.
+        The number of rows from which the variances were estimated, at least d.
     """
     values = np.asarray(variances, dtype=np.float64)
     if n < len(values):
@@ -50,7 +51,7 @@ def minka(variances: Array, n: int) -> int:
 
 
 def evidence(values: Array, k: int, n: int) -> float:
-    """Return Minka's log evidence of n rows if k of these d eigenvalues (the largest is 1) are more than noise."""
+    """Return Minka's log evidence of n rows for k components, from all d eigenvalues scaled to a largest one of 1."""
     d = len(values)
     zero = d * _RELATIVE_ZERO
     if values[k - 1] <= zero:
@@ -63,7 +64,7 @@ def evidence(values: Array, k: int, n: int) -> float:
     m = d * k - k * (k + 1) / 2.0
     upper = np.arange(d)[None, :] > np.arange(k)[:, None]
     apart = (values[:k, None] - values) * (1.0 / model - 1.0 / model[:k, None])
-    # If two eigenvalues are equal, no direction is more likely than another.
+    # If two eigenvalues are equal, their plane has no preferred direction, so the pair adds no curvature.
     factors = np.where(apart > _ROUNDING**2, apart * n, 1.0)[upper]
     curvature = float(np.log(factors).sum())
     leading = float(np.log(values[:k]).sum())
@@ -73,7 +74,7 @@ def evidence(values: Array, k: int, n: int) -> float:
 
 
 def covariance(result: PCAResult) -> Array:
-    """Return Z (L - s I) Z' + s I in the data's own units, (d, d), with the variances L and the noise s."""
+    """Return the covariance Z (L - s I) Z' + s I in original units, (d, d), with variances L and noise variance s."""
     noise = result.noise_variance_
     return _in_units(result, np.maximum(result.axes[1] - noise, 0.0), noise, _units(result))
 
@@ -84,7 +85,7 @@ def precision(result: PCAResult) -> Array:
     Raises
     ------
     DataError
-        If it has none, as there is no variance in some direction.
+        If the covariance has no inverse, because the variance is 0 in some direction.
     """
     variances, weight = _positive(result)
     return _in_units(result, 1.0 / variances - weight, weight, 1.0 / _units(result))
@@ -96,7 +97,7 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
     Raises
     ------
     DataError
-        If there is none, as there is no variance in some direction.
+        If the density does not exist, because the variance is 0 in some direction.
     """
     variances, weight = _positive(result)
     Z, d, rest = result.axes[0], result.n_features_in_, 0.0
@@ -113,9 +114,9 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
 
 
 def _positive(result: PCAResult) -> tuple[Array, float]:
-    """Return the variances along the components, at least the noise, and one over the noise.
+    """Return the variances along the components, which are at least the noise variance, and 1 / noise variance.
 
-    The second value is 0 if no direction is left for noise.
+    The second value is 0 if there are as many components as columns, so that no direction is left for noise.
     """
     d, noise = result.n_features_in_, result.noise_variance_
     variances = np.maximum(result.axes[1], noise)

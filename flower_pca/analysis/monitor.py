@@ -1,24 +1,25 @@
 """Monitor new rows with Hotelling's T2 and the squared prediction error, SPE.
 
-T2 measures how far a row lies from the center within the span of the components, SPE how far it lies from the span (see
-`stages.histograms`). Both are sums of squares, one for each column: T2 = |M^(1/2) x|^2 with M = Z diag(1/v) Z', and SPE
-= |x - ZZ'x|^2. So the contributions of columns are never negative and add up (the complete decomposition of Alcala and
-Qin 2011).
+T2 measures the distance of a row from the center within the span of the components, and SPE measures the distance of
+the row from the span (see `stages.histograms`). Both are sums of squares with one term for each column: T2 = |M^(1/2)
+x|^2 with M = Z diag(1/v) Z', and SPE = |x - ZZ'x|^2. So the contributions of columns are never negative and add up (the
+complete decomposition of Alcala and Qin 2011).
 
-After a run with `monitor`, limits come from the rows of all clients. Each row was scored without itself, so a limit
-holds for new rows of the same sites (see `stages.histograms`, `analysis.quantiles`). Otherwise limits come from theory,
-for normal rows:
+After a run with `monitor`, limits come from the rows of all clients. Each row was scored by components that were fitted
+without this row, so a limit holds for new rows of the same sites (see `stages.histograms`, `analysis.quantiles`).
+Otherwise limits come from theory, for normally distributed rows:
 
-    T2   k (n-1)(n+1) / (n (n-k)) F(k, n-k) of new rows, (n-1)^2 / n Beta(k/2, (n-k-1)/2) of the run's own
+    T2   k (n-1)(n+1) / (n (n-k)) F(k, n-k) for new rows, (n-1)^2 / n Beta(k/2, (n-k-1)/2) for rows of the run
     SPE  g chi2(h) with g = s2 / s1 and h = s1^2 / s2 (Box 1954), where s1 and s2 are the sums of the variances along
          the directions left out and of their squares
 
-The scores of new rows are smaller along the components, by the factors f_j of `PCAResult.shrinkage_`, and their
+The scores of new rows along the components are smaller, by the factors f_j of `PCAResult.shrinkage_`, and their
 distances from the span are larger. So for new rows, the limit of T2 is multiplied by the mean of f_j^2, and s1 = (1 +
 1/n) (total - sum_j f_j^2 v_j).
 
-A result knows s1. It knows s2 only as far as it has components beyond those in use. All other directions count as
-having the same variance. This makes s2 as small as the totals allow, and the limit with it.
+The sum s1 follows from the result. The sum s2 is known only for components of the result that are not in use. All other
+directions are assumed to have equal variances. Under this assumption, s2 and the limit are as small as the totals
+allow.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ from flower_pca.stages import downdate, histograms
 
 LEVEL: Final = 0.99
 SOURCES: Final = ("clients", "theory")
-_FEW_ROWS: Final = 90  # With fewer rows, a limit beyond the counted rows is a guess.
-# With fewer rows for each column, rows that the components were fitted to say little about new rows.
+_FEW_ROWS: Final = 90  # With fewer rows than this, an extrapolated limit is a guess.
+# With fewer rows per column than this, scores of the rows that components were fitted to differ much from new scores.
 _PER_COLUMN: Final = 10
-_PER_COLUMN_BY_THEORY: Final = 5  # With fewer rows for each column, limits from theory are a guess.
+_PER_COLUMN_BY_THEORY: Final = 5  # With fewer rows per column than this, limits from theory are a guess.
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of T2 and SPE for a share `level` of the rows. `words` say where they come from."""
+    """The limits of T2 and SPE that a share `level` of the rows does not exceed. `words` describes their source."""
 
     level: float
     t2: float
@@ -70,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class RowScores:
-    """T2 and SPE of rows, (n,) each."""
+    """The values of T2 and SPE for n rows, (n,) each."""
 
     t2: Array
     spe: Array
@@ -89,15 +90,15 @@ class Anomaly:
     Attributes
     ----------
     site : str or int
-        Whose row it is: a name, or a position.
+        The name of the row's site, or the position of the site.
     row : int
-        Its number at that site, from 0 on.
+        The number of the row at this site, counted from 0.
     statistic : str
         "T2" or "SPE".
     value, limit : float
-        Its statistic, and the limit that it is beyond.
+        The value of the statistic, and the limit that it exceeds.
     largest : tuple of tuple
-        The columns that contribute most, by name, with the share of each.
+        The names of the columns that contribute most, each with its share of the statistic.
     """
 
     site: str | int
@@ -109,28 +110,28 @@ class Anomaly:
 
     @property
     def because(self) -> str:
-        """The columns with the largest contributions, in words."""
+        """The columns with the largest contributions and their shares, as text."""
         return _in_words(self.largest)
 
 
 class Monitor:
-    """A scorer of rows by the components of a result.
+    """A monitor that scores rows by T2 and SPE, computed from the components of a result.
 
     Parameters
     ----------
     result : PCAResult
-        What a run has returned. Its components must be all that is expected of a row: not those of a robust or a
-        personalized run, nor of one with dp, whose variances have noise.
+        The result of a run whose components alone describe a row. Results of robust and personalized runs are refused,
+        and results of runs with dp as well, because their variances are noisy.
     n_components : int or None, default=None
-        How many of the components to use; all of them if left out. What the others explain is then part of SPE, and
-        known to its limit from theory. Components whose variance is rounding never count.
+        The number of components to use, by default all. The variance of the other components is then part of SPE, and
+        is taken into account by the limit from theory. Components whose variance is only rounding error are not used.
     """
 
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
         if not result.complete:
             raise ConfigError(
                 f"Rows cannot be scored by a {type(result).__name__}, because its components alone do not describe a "
-                "row. Run krylov."
+                "row. Use the result of a run with krylov."
             )
         if result.privacy is not None:
             raise ConfigError(
@@ -139,10 +140,10 @@ class Monitor:
             )
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
-        # This raises an error if the clients of the run keep their loadings.
+        # Reading the frame raises an error if the parties of the run keep their loadings.
         self._result, _ = result, result.frame
         axes, variances = result.axes
-        # An unbiased variance takes account of the degrees of freedom of covariates and sites.
+        # Unbiased variances also account for the degrees of freedom that covariates and sites take.
         self._free = max(result.n_samples_ - 1 - result.adjusted_degrees_, 1)
         variances = variances * (max(result.n_samples_ - 1, 1) / self._free)
         self._total = float(result.total_variance_) * (max(result.n_samples_ - 1, 1) / self._free)
@@ -151,8 +152,8 @@ class Monitor:
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
             raise ConfigError(
-                "Rows cannot be scored by a result whose variances are 0. All rows of the run are the same: check "
-                "its data."
+                "Rows cannot be scored by a result whose variances are 0, because all rows of the run are the same. "
+                "Check the data of the run."
             )
         self._Z = np.ascontiguousarray(axes[:, : self._k], dtype=np.float64)
         self._variances = np.asarray(variances[: self._k], dtype=np.float64)
@@ -163,22 +164,22 @@ class Monitor:
         return self._k
 
     def score(self, X: Any, *, in_run: bool = False) -> RowScores:
-        """Return T2 and SPE of the rows of X, (n, d): an array, or anything that `transform` takes.
+        """Return T2 and SPE of the rows of X, which may be anything that `transform` accepts.
 
         Parameters
         ----------
         X : array-like
             The rows.
         in_run : bool, default=False
-            Whether these are rows of one site that the components were fitted to. Then each is scored by the
-            components, the mean and the deviations without this row, and without its neighbors if the rows follow each
-            other; so its scores can be held against limits for new rows.
+            Whether these are rows of one site that the components were fitted to. If so, each row is scored by the
+            components, the mean and the deviations that result without this row, and without its neighbors if
+            consecutive rows are related. These scores can be compared with limits for new rows.
 
         Raises
         ------
         ConfigError
-            If the components are no eigenvectors of the covariance of all rows, so that nobody can tell what they would
-            be without a row.
+            If `in_run` is set and the components are not eigenvectors of the covariance of all rows, because the
+            components without a row are then unknown.
         """
         parts = list(self._left_out(X) if in_run else self._distances(X))
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -197,20 +198,20 @@ class Monitor:
         Parameters
         ----------
         level : float or str, default=0.99
-            The share, in (0, 1), for each of both limits: 0.99 or "99%".
+            The share in (0, 1), for each of the two limits, as a number such as 0.99 or a text such as "99%".
         source : str or None, default=None
-            "clients", from the rows of all clients, of which the run was asked to monitor; or "theory", for rows of a
-            normal law. If left out, from the clients if the result knows their counts.
+            "clients" for limits from the rows of all clients, which needs a run with `monitor`. "theory" for limits
+            that assume normally distributed rows. By default, "clients" if the result has the counts of these rows.
         trained : bool, default=False
-            Whether the rows that limits from theory are for are the run's own, not new ones.
+            Whether limits from theory are for the rows of the run instead of new rows.
         sites : default=()
-            The names of the sites whose rows will be held against the limits, or their rows by name. If a site had no
-            part in the run, `words` of the limits say so, because its rows lie beyond them more often.
+            The names of the sites whose rows will be compared with the limits, or a mapping from names to rows. If a
+            site took no part in the run, `words` of the limits says so, because its rows exceed the limits more often.
 
         Raises
         ------
         ConfigError
-            If the result does not know what the source needs.
+            If the result does not have what this source of limits needs.
         """
         limits = self._limits(level, source, trained=trained)
         if words := words_of_strangers(self._result, sites):
@@ -241,12 +242,12 @@ class Monitor:
         Parameters
         ----------
         sites
-            The rows of each site by its name; or in a list, by position where they name none; or one table, which is
-            that of site 0 where it names none.
+            The rows of each site, as a mapping by name or as a list. In a list, sites without a name are called by
+            position. A single table is taken as a list with one site.
         limits : Limits
-            See `limits`.
+            The limits, as the method `limits` returns them.
         top : int, default=3
-            How many columns to name.
+            The number of columns to name.
         """
         checks.integer("top", top, least=1)
         if not isinstance(sites, Mapping):
@@ -256,7 +257,7 @@ class Monitor:
         return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
 
     def because(self, X: Any, statistic: str, *, top: int = 3) -> str:
-        """Return the columns that contribute most to "T2" or "SPE" of the only row of X, in words."""
+        """Return the columns that contribute most to "T2" or "SPE" of the single row in X, as text."""
         t2, spe = self.contributions(X)
         return _in_words(_largest(t2[0] if statistic == "T2" else spe[0], names_of(self._result), top))
 
@@ -265,7 +266,7 @@ class Monitor:
         for block in self._blocks(X):
             scored = RowScores(*histograms.distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
-            # Contributions are as large as the rows, so only the reported ones are computed.
+            # Contributions take as much memory as the rows, so they are computed only for rows that are reported.
             t2, spe = self._contributions(block[rows])
             for i, row in enumerate(rows):
                 pairs = (("T2", scored.t2[row], limits.t2, t2[i]), ("SPE", scored.spe[row], limits.spe, spe[i]))
@@ -276,7 +277,7 @@ class Monitor:
             start += len(block)
 
     def _words_of_counts(self, counts: Array, level: float) -> str:
-        """Describe where limits from counts come from, and for which rows they hold."""
+        """Describe the source of limits from counts, and the rows for which they hold."""
         n, d = int(counts[0].sum()), self._result.n_features_in_
         if self._result.histograms_of == histograms.LEFT_OUT:
             words = (
@@ -294,15 +295,15 @@ class Monitor:
         return f"{words}{share} continues their tail, and is a guess unless the rows are normally distributed"
 
     def _distances(self, X: Any) -> Iterator[tuple[Array, Array]]:
-        """Yield T2 and SPE by the components, block by block."""
+        """Return an iterator over T2 and SPE of the rows of X, block by block."""
         return (histograms.distances(block, self._Z, self._variances) for block in self._blocks(X))
 
     def _left_out(self, X: Any) -> Iterator[tuple[Array, Array]]:
-        """Yield T2 and SPE of rows of the run without themselves, block by block."""
+        """Return an iterator over T2 and SPE of rows of the run, each scored by components without this row."""
         result = self._result
         if not result.is_pooled or result.n_samples_ < 3:
             raise ConfigError(
-                "Rows of a run can be scored without themselves only if the components are eigenvectors of the "
+                "Rows of the run can be scored with in_run=True only if the components are eigenvectors of the "
                 "covariance of at least 3 rows. Leave out in_run=True."
             )
         data, removed = result._data(X), result.adjusted_degrees_
@@ -326,7 +327,7 @@ class Monitor:
         return without.distances(data.dense(), around)
 
     def _rescaled(self) -> Array | None:
-        """Return which columns are divided by the deviations of the run's rows, or None if no column is."""
+        """Return which columns were scaled by their deviations in the run, or None if no column was scaled this way."""
         result = self._result
         if result.config.get("scale") != "std" or not result.centered:
             return None
@@ -342,17 +343,17 @@ class Monitor:
 
     @property
     def _counts(self) -> Array | None:
-        """The histograms, if all components of the result are in use."""
+        """The histograms of T2 and SPE if all components of the result are in use, else None."""
         return self._result.histograms_ if self._k == self._all else None
 
     @property
     def _rest(self) -> float:
-        """The variance left out."""
+        """The total variance outside the components in use."""
         return max(self._total - float(self._variances.sum()), 0.0)
 
     @property
     def _floor(self) -> float:
-        """The least limit of SPE, above what rounding leaves of a row."""
+        """The minimum of the limit of SPE, which is above the SPE that rounding errors alone can cause."""
         return downdate.ROUNDING * self._total
 
     def _theory(self, level: float, *, trained: bool) -> Limits:
@@ -360,8 +361,8 @@ class Monitor:
 
         if self._result.cross_ is not None:
             raise ConfigError(
-                f"Limits from theory need orthonormal components, and those of {self._result.algorithm} are not. Run "
-                f"with {option('monitor', True)}."
+                f"Limits from theory need orthonormal components, but the components of {self._result.algorithm} are "
+                f"not orthonormal. Run with {option('monitor', True)}."
             )
         n, k, removed = self._result.n_samples_, self._k, self._result.adjusted_degrees_
         free = n - k - int(self._result.centered) + int(not trained) - removed
@@ -370,7 +371,7 @@ class Monitor:
                 f"Limits from theory need more than {labels.count(n - free, 'row')}, but the run had {n}. Use fewer "
                 "components, or limits from the clients."
             )
-        # The error of an estimated mean adds to the distances of new rows.
+        # If the mean was estimated, its sampling error adds to the distances of new rows.
         about = n if self._result.centered else np.inf
         factors = None
         if not trained and self._result.shrinkage_ is not None:
@@ -401,10 +402,10 @@ class Monitor:
         return Limits(level, float(t2), max(spe, self._floor), words)
 
     def _box(self, level: float, factors: Array | None) -> tuple[float, str]:
-        """Return the limit of SPE by Box's g chi2(h), and what it assumes.
+        """Return the limit of SPE by Box's approximation g chi2(h), and its assumption as text.
 
-        With the `factors` by which the scores of new rows are smaller, it is for new rows, which vary in all columns.
-        Otherwise it is for the rows of the run.
+        If `factors` has the shrinkage of the scores of new rows, the limit is for new rows, which vary in all columns.
+        Otherwise the limit is for the rows of the run.
         """
         from scipy import special
 
@@ -426,7 +427,7 @@ class Monitor:
 
 
 def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
-    """Say which sites had no part in the run, by name. Return "" if all had, or if the run knows no names."""
+    """Return a sentence that names the sites which took no part in the run, or "" if all did or no names are known."""
     known = {*result.site_names.values()}
     others = [site for site in sites if isinstance(site, str) and clean(site) not in known]
     if not known or not others:
@@ -438,7 +439,7 @@ def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
 
 
 def _largest(contributions: Array, names: Sequence[str], top: int) -> tuple[tuple[str, float], ...]:
-    """Return the columns that contribute most, with the share of each."""
+    """Return the names of the columns that contribute most, with the share of each column."""
     order = np.argsort(-contributions, kind="stable")[:top]
     total = float(contributions.sum()) or 1.0
     return tuple((names[j], float(contributions[j] / total)) for j in order)

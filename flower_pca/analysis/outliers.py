@@ -1,4 +1,4 @@
-"""What a robust run has removed from the rows, by client and column, and the sizes of both parts."""
+"""The entries that a robust run has removed from rows, by client and column, and the sizes of both parts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from flower_pca.results.robust import RobustResult
 
 @dataclass(frozen=True)
 class TakenOut:
-    """What is known about the sparse parts of clients.
+    """The shares of removed entries, and the sizes of the low-rank and the sparse part, for each client.
 
     Attributes
     ----------
     clients : list of int
-        Their keys.
+        The keys of the clients.
     rows : ndarray of shape (N,)
-        How many rows each has.
+        The number of rows of each client.
     share : ndarray of shape (N, d)
-        The share of entries taken out: those that are not 0 in the sparse part.
+        The share of each column's entries that were removed, and so are not 0 in the sparse part.
     low_rank, sparse : ndarray of shape (N,)
-        The root mean square of an entry of the low-rank and of the sparse part, in the frame.
+        The root mean square of the entries of the low-rank part and of the sparse part, in the frame.
     """
 
     clients: list[int]
@@ -51,7 +51,7 @@ class TakenOut:
 def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
     """Return the result with low-rank and sparse parts of these clients' rows, if it does not have them.
 
-    They are computed like those of new rows, from the components: see `RobustResult.transform`.
+    The parts are computed from the components, as for new rows. See `RobustResult.transform`.
     """
     missing = {i: X for i, X in enumerate(shards) if i not in result.local}
     if not missing:
@@ -61,9 +61,9 @@ def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
 
 
 def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> TakenOut | None:
-    """Return what was removed from the rows of each client, by the local results or from the given rows.
+    """Return the removed entries of each client, from the local results or computed from the given rows.
 
-    Return None if there is neither.
+    Return None if there are neither local results nor rows.
     """
     if shards is not None:
         result = with_parts(result, shards)

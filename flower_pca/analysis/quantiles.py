@@ -1,15 +1,15 @@
-"""Quantiles for future rows, from the numbers of rows in bins.
+"""Quantiles for future rows, estimated from the numbers of rows in bins.
 
-Take n counted values and a new one that is exchangeable with them. The new value stays within the order statistic
-number ceil((n + 1) L) with probability L (Vovk, Gammerman, Shafer 2005). If fewer than `TAIL` of the values lie beyond
-level L, that order statistic says little or does not exist. Then the order statistic at a lower level a is extended by
-the tail of a Pearson III law with the mean, the variance and the skewness of the values:
+A new value that is exchangeable with n counted values does not exceed the order statistic number ceil((n + 1) L) with
+probability L (Vovk, Gammerman, Shafer 2005). If fewer than `TAIL` values are expected above level L, this order
+statistic is unreliable or does not exist. In this case, the order statistic at a lower level a is extrapolated with the
+tail of a Pearson III distribution that has the mean, the variance and the skewness of the values:
 
     order(a) Q(L+) / Q(a),    a = 1 - min(TAIL, (n + 1) / 2) / (n + 1)
 
-Q is the quantile function of this law. L+ = Phi(t_(n-1)^-1(L) sqrt(1 + 1/n)) lies above L, because n values are too few
-to know the law. The skewness is at least twice the deviation over the mean, which is the skewness of a gamma law that
-begins at 0 (Box 1954).
+Q is the quantile function of this distribution. The level L+ = Phi(t_(n-1)^-1(L) sqrt(1 + 1/n)) is higher than L,
+because the distribution is estimated from only n values. The skewness is at least twice the deviation over the mean,
+which is the skewness of a gamma distribution that begins at 0 (Box 1954).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.stages.histograms import Grid
 
-TAIL: Final = 5  # values beyond a level that are needed to read the limit from them alone
+TAIL: Final = 5  # minimum number of values above a level for a limit without extrapolation
 
 
 def is_extended(counts: Array, level: float) -> bool:
-    """Return whether so few values lie beyond this level that the limit uses a law for the tail."""
+    """Return whether there are so few values above this level that the limit is extrapolated."""
     return bool((counts.sum() + 1.0) * (1.0 - level) < TAIL * (1.0 - 1e-9))
 
 
 def limit(counts: Array, level: float) -> float:
-    """Return the limit that a share `level` of new values does not exceed, as a multiple of the average of the grid."""
+    """Return the limit that a share `level` of new values does not exceed, as a multiple of the average in the grid."""
     n = int(counts.sum())
     if not is_extended(counts, level):
         return order(counts, math.ceil((n + 1) * level * (1.0 - 1e-12)))
     beyond = min(TAIL, (n + 1) / 2.0)
     known, place = 1.0 - beyond / (n + 1), max(math.ceil(n + 1 - beyond), 1)
     found = order(counts, place)
-    return found * _growth(counts, known, _higher(level, n))
+    return found * _ratio_of_quantiles(counts, known, _corrected_level(level, n))
 
 
 def order(counts: Array, place: int) -> float:
-    """Return the value at this place, interpolated within its bin. The smallest value is at place 1."""
+    """Return the order statistic number `place`, interpolated within its bin. The smallest value has number 1."""
     grid = Grid.of_counts(counts)
     below = np.cumsum(counts)
     j = int(np.searchsorted(below, place))
@@ -57,15 +57,15 @@ def order(counts: Array, place: int) -> float:
     return float(start * (end / start) ** along)
 
 
-def _higher(level: float, n: int) -> float:
-    """Return the level at which to read the law, so that a share `level` of new values stays below."""
+def _corrected_level(level: float, n: int) -> float:
+    """Return the level at which to evaluate the distribution, so that a share `level` of new values stays below."""
     from scipy import special
 
     return float(special.ndtr(special.stdtrit(max(n - 1, 1), level) * math.sqrt(1.0 + 1.0 / n)))
 
 
-def _growth(counts: Array, known: float, level: float) -> float:
-    """Return the quantile of the values' Pearson III law at one level, over that at another."""
+def _ratio_of_quantiles(counts: Array, known: float, level: float) -> float:
+    """Return the ratio of two quantiles of the Pearson III distribution: at `level`, divided by at `known`."""
     from scipy import special
 
     edges = Grid.of_counts(counts).edges

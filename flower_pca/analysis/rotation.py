@@ -1,27 +1,27 @@
-"""Rotation: the span of a result along other axes, each made of few columns, for reading.
+"""Rotate the components of a result to axes that each consist of few columns, so that they are easier to interpret.
 
-The loadings of k components are A = Z diag(v)^(1/2), (d, k): Z the components, v their variances. A
-row x, in the frame, has the scores f = diag(v)^(-1/2) Z'x, of variance 1 each, and Z Z'x = A f. Any
-invertible R, (k, k), writes the same as A R and R^(-1) f: other axes, and the same rows, span,
-reconstruction and variance of each column. A rotation chooses the R that makes loadings large or
-small, and few in between:
+The loadings of k components are A = Z diag(v)^(1/2), (d, k), with the components Z and their variances v. A row x, in
+the frame, has the scores f = diag(v)^(-1/2) Z'x, each with variance 1, and Z Z'x = A f. For any invertible R, (k, k),
+the loadings A R and the scores R^(-1) f give the same product: the axes change, but not the rows, the span, the
+reconstruction or the variance of each column. A rotation chooses R so that most loadings are either large or small:
 
-    varimax   R = T orthonormal, where the squared loadings of each component differ most (Kaiser 1958):
-              sum over j of [ sum_i b_ij^4 - (sum_i b_ij^2)^2 / d ], b = A T, largest.
-    promax    R = T U, where U brings A T nearest to its own entries' `power`-th powers, signs kept, by least squares
-              (Hendrickson and White 1964); its columns are such that scores keep the variance 1.
+    varimax   R = T is orthonormal and maximizes the variance of the squared loadings of each component (Kaiser 1958):
+              sum over j of [ sum_i b_ij^4 - (sum_i b_ij^2)^2 / d ] with b = A T.
+    promax    R = T U, where U is the least squares solution that brings A T closest to the `power`-th powers of its
+              entries, with their signs (Hendrickson and White 1964). Columns of U are scaled so that scores keep the
+              variance 1.
 
-With `kaiser` the rows of A have length 1 while T is looked for, so that each column of the data
-counts alike.
+With `kaiser`, the rows of A are scaled to length 1 while T is computed, so that all columns of the data have the same
+weight.
 
-Varimax turns two axes at a time, in their plane to where the criterion is largest: there the angle
-has a closed form, so that the criterion never falls. A sweep over all planes costs about 12 d k^2
-flops. Where components have a pattern, some ten sweeps do; dozens of components that are noise have
-none, and hundreds may not. As in all such programs the end is a local maximum, mostly the only one.
+Varimax turns two axes at a time, in their plane, to the maximum of the criterion. The angle has a closed form, so the
+criterion never decreases. A sweep over all planes costs about 12 d k^2 flops. If components have a pattern, about ten
+sweeps are enough. Dozens of components of noise have no pattern, and hundreds of sweeps may not be enough. As in all
+programs of this kind, the result is a local maximum, and usually there is only one.
 
-After it the scores of varimax do not correlate, and those of promax do, by `correlations`. The
-loadings are orthogonal no more, and no axis is the direction of most variance: only all of them
-together hold what the components hold.
+After the rotation, the scores of varimax are uncorrelated, and the scores of promax have the correlations
+`correlations`. The loadings are no longer orthogonal, and no axis is the direction of largest variance. Only all axes
+together explain as much as the components.
 
 References
 ----------
@@ -29,8 +29,8 @@ Kaiser, "The varimax criterion for analytic rotation in factor analysis", Psycho
 
 Hendrickson, White, "Promax: a quick method for rotation to oblique simple structure", Br. J. Stat. Psychol. 17, 1964.
 
-Jolliffe, "Rotation of principal components: choice of normalization constraints", J. Appl. Stat. 22, 1995, on why the
-loadings that are rotated have the length of the deviations.
+Jolliffe, "Rotation of principal components: choice of normalization constraints", J. Appl. Stat. 22, 1995, on why
+components are scaled by their standard deviations before the rotation.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from flower_pca.results.facts import Listing, plain_names
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-SWEEPS: Final = 300  # over all planes, at most
-_STILL: Final = 1e-12  # A slope below this share of a plane's squares is rounding.
-# The largest power of promax. With a larger power, the target has a few large entries, and 0 elsewhere.
+SWEEPS: Final = 300  # maximum number of sweeps over all planes
+_STILL: Final = 1e-12  # A slope below this share of the sum of squares in a plane counts as rounding error.
+# The largest power of promax. With larger powers, the target has only a few large entries, and 0 otherwise.
 _POWER: Final = 16.0
-_FLAT: Final = 1e-13  # Below this share of the largest variance, nothing but rounding is left.
-_PAIRS: Final = 3  # correlations of scores that a sentence names
+_FLAT: Final = 1e-13  # A variance below this share of the largest variance counts as rounding error.
+_PAIRS: Final = 3  # maximum number of correlations that a sentence names
 _DIVISORS: Final = {
     "std": "their deviations",
     "max_abs": "their largest values",
@@ -66,17 +66,17 @@ _DIVISORS: Final = {
 
 
 def varimax(A: Array, *, kaiser: bool = True) -> Array:
-    """Return the orthonormal T, (k, k), that makes the squares in each column of A T differ most.
+    """Return the orthonormal T, (k, k), that maximizes the variance of the squares in each column of A T.
 
     Parameters
     ----------
     A : ndarray of shape (d, k)
-        Loadings.
+        The loadings.
     kaiser : bool, default=True
-        Whether the rows of A count alike, as if of length 1.
+        Whether the rows of A are scaled to length 1, so that all columns of the data have the same weight.
     """
     checks.choice("kaiser", kaiser, (True, False))
-    # The criterion has fourth powers, which may overflow in the columns' own units.
+    # The loadings are scaled, because the criterion has fourth powers, which might overflow in the columns' units.
     Z = A.T / np.abs(A).max()
     T = np.eye(A.shape[1])
     if kaiser:
@@ -96,7 +96,7 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
 
 
 def _rounds(k: int) -> list[tuple[Array, Array]]:
-    """Return all pairs of k axes, i and j, in rounds in which no axis occurs twice, as in a tournament."""
+    """Return all pairs i, j of k axes, in rounds in which no axis occurs twice, as in a round-robin tournament."""
     ring = list(range(k + k % 2))
     half, rounds = len(ring) // 2, []
     for _ in ring[1:]:
@@ -108,9 +108,9 @@ def _rounds(k: int) -> list[tuple[Array, Array]]:
 
 
 def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
-    """Turn rows i and j of Z, (k, d), and of T in their planes to the maximum of the criterion.
+    """Turn rows i and j of Z, (k, d), and of T in place, to the maximum of the criterion in their planes.
 
-    Return the largest angle.
+    Return the largest angle in radians.
     """
     x, y = Z[i], Z[j]
     u = x**2 - y**2
@@ -121,9 +121,9 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
     slope = 2.0 * (uv - sums * others / Z.shape[1])
     bend = uu - vv - (sums**2 - others**2) / Z.shape[1]
     rounding = _STILL * (uu + vv)
-    # If the slope is 0 and the bend is negative, the criterion is at its minimum, so the plane must be turned.
-    there = (np.abs(slope) <= rounding) & (bend >= -rounding)
-    angles = np.where(there, 0.0, np.arctan2(slope, bend) / 4.0)
+    # If the slope is 0 but the bend is negative, the criterion is at its minimum, so the plane must be turned.
+    is_maximal = (np.abs(slope) <= rounding) & (bend >= -rounding)
+    angles = np.where(is_maximal, 0.0, np.arctan2(slope, bend) / 4.0)
     cos = np.cos(angles)[:, None]
     sin = np.sin(angles)[:, None]
     for rows in (Z, T):
@@ -138,16 +138,16 @@ def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
     Parameters
     ----------
     A : ndarray of shape (d, k)
-        Loadings.
+        The loadings.
     kaiser : bool, default=True
-        As for varimax, which is done first.
+        The same as for `varimax`, which is computed first.
     power : float, default=4.0
-        What each entry of the target is the power of; 2 to 4 as a rule. The higher, the more scores correlate.
+        The exponent that turns loadings into the target, usually 2 to 4. With a higher power, scores correlate more.
     """
     checks.number("power", power, least=1.0, most=_POWER)
     T = varimax(A, kaiser=kaiser)
     B = A @ T
-    # Powers up to the 16th follow, which must not overflow in any unit.
+    # The loadings are scaled, because powers up to the 16th might overflow in the columns' units.
     B = B / np.abs(B).max()
     U = np.linalg.lstsq(B, B * np.abs(B) ** (power - 1.0), rcond=None)[0]
     return np.asarray(T @ U * np.linalg.norm(np.linalg.inv(U), axis=1))
@@ -158,27 +158,27 @@ METHODS: Final[Mapping[str, Callable[..., Array]]] = {"varimax": varimax, "proma
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rotation:
-    """The components of a result along rotated axes rc1, rc2, ..., largest variance first.
+    """The components of a result along the rotated axes rc1, rc2 and so on, largest variance first.
 
     Attributes
     ----------
     method : str
-        What turned them, a spec.
-    loadings : ndarray
-        (d, k): the frame's rows are `loadings` times scores, but for what the components leave out. With scale="std"
-        those of varimax are the correlations of columns and scores. Each one's largest is positive.
+        The spec of the rotation method.
+    loadings : ndarray of shape (d, k)
+        The rotated loadings. Rows in the frame are approximately `loadings` times scores. With scale="std", the
+        loadings of varimax are the correlations of columns and scores. The largest loading of each axis is positive.
     matrix : ndarray of shape (k, k)
-        R, by which the loadings of the components, Z diag(v)^(1/2), are multiplied.
+        The matrix R, by which the loadings of the components, Z diag(v)^(1/2), are multiplied.
     correlations : ndarray of shape (k, k)
-        Of the scores; the identity of varimax.
+        The correlations of the scores. For varimax, the identity matrix.
     explained_variance : ndarray of shape (k,)
-        What each adds to the variance that the components explain.
+        The part of the components' variance that each axis explains.
     explained_variance_ratio : ndarray of shape (k,)
-        Likewise, as a share of all variance.
+        The same parts, as shares of the total variance.
     feature_names : ndarray of shape (d,) or None
         Names of the columns. None if columns are matched by position.
     result : PCAResult
-        What has been rotated.
+        The result whose components were rotated.
     """
 
     method: str
@@ -193,7 +193,7 @@ class Rotation:
     __repr__ = brief
 
     def transform(self, X: Any) -> Array:
-        """Return scores of rows along the rotated axes, (n, k). They have variance 1 over the rows of the run.
+        """Return the scores of rows along the rotated axes, (n, k), which have variance 1 over the rows of the run.
 
         Parameters
         ----------
@@ -204,17 +204,17 @@ class Rotation:
         return np.asarray(self.result.transform(X) / deviations @ np.linalg.inv(self.matrix).T)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return the names of the columns of `transform`: rc1, rc2, ...; `input_features` is ignored."""
+        """Return the names of the columns of `transform`: rc1, rc2 and so on. `input_features` is ignored."""
         return np.array([f"rc{j + 1}" for j in range(len(self.matrix))], dtype=object)
 
     @property
     def oblique(self) -> bool:
-        """Whether scores are correlated."""
+        """Whether the scores along the rotated axes are correlated."""
         return bool(np.abs(self.correlations - np.eye(len(self.matrix))).max() > 1e-8)
 
     @property
     def words(self) -> str:
-        """What a reader should know about the axes, in a few sentences."""
+        """A few sentences that explain the rotated axes to a reader."""
         scores = "Their scores are uncorrelated and have variance 1."
         if self.oblique:
             scores = f"Their scores correlate: {self._pairs()}."
@@ -224,7 +224,7 @@ class Rotation:
         )
 
     def _units(self) -> str:
-        """Return the unit of columns that these loadings refer to."""
+        """Return a sentence about the units of the loadings."""
         scale = self.result.config.get("scale")
         if self.feature_names is not None and any(map(source_of, map(str, self.feature_names))):
             return (
@@ -238,14 +238,14 @@ class Rotation:
         return "Loadings are in the units of the columns."
 
     def _pairs(self) -> str:
-        """Return the largest correlations of scores, in words."""
+        """Return the largest correlations of scores, as text."""
         names = self.get_feature_names_out()
         pairs = list(combinations(range(len(self.matrix)), 2))
         largest = sorted(pairs, key=lambda pair: -abs(self.correlations[pair]))[:_PAIRS]
         return ", ".join(f"{names[i]} and {names[j]} by {self.correlations[i, j]:+.2f}" for i, j in largest)
 
     def listing(self, *, digits: int = 4) -> Listing:
-        """Return a table with a line for each axis, with so many digits of its variance."""
+        """Return a table with a line for each axis, whose variance has this number of significant digits."""
         checks.integer("digits", digits, least=1, most=17)
         names = labels.column_names(self.feature_names, len(self.loadings))
         shares = self.explained_variance_ratio
@@ -257,7 +257,7 @@ class Rotation:
         return Listing(["rotated", "variance", "share", "together", "largest loadings"], lines)
 
     def every(self) -> Listing:
-        """Return a table with the loadings of each column, grouped by the axis of their largest loading."""
+        """Return a table of the loadings of all columns, grouped by the axis with the largest loading of a column."""
         names = labels.column_names(self.feature_names, len(self.loadings))
         sizes = np.abs(self.loadings)
         order = np.lexsort((-sizes.max(axis=1), sizes.argmax(axis=1)))
@@ -265,11 +265,11 @@ class Rotation:
         return Listing(["column", *self.get_feature_names_out()], lines)
 
     def table(self) -> str:
-        """Write variances and largest loadings as plain text."""
+        """Return the variances and the largest loadings as a plain text table, with an explanation."""
         return f"{labels.in_columns(*self.listing())}\n{self.words}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything except the result as plain values."""
+        """Return all attributes except `result` as plain values."""
         return {
             "method": self.method,
             "names": self.get_feature_names_out().tolist(),
@@ -283,26 +283,28 @@ class Rotation:
 
 
 def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotation:
-    """Rotate the components of a result to axes made of few columns each, without any message or rows.
+    """Rotate the components of a result to axes that consist of few columns each, without messages and without rows.
 
     Parameters
     ----------
     result : PCAResult or TrackingResult
-        What a run has returned, whose components are those of the covariance of all rows.
+        The result of a run. Its components must be eigenvectors of the covariance of all rows, so the result of a
+        tracking run is refused.
     method : str, default="varimax"
-        "varimax" or "promax", with settings if need be: "varimax(kaiser=False)", "promax(power=3)".
+        "varimax" or "promax", with settings if needed: "varimax(kaiser=False)", "promax(power=3)".
 
     Raises
     ------
     ConfigError
-        If there is nothing to rotate, or rotating would not keep what the components hold.
+        If the result has fewer than two components, or if its components are not orthonormal components of all rows
+        with known, positive variances.
     """
     turn = spec.bind(method, METHODS, what="The rotation", rule='a spec such as "varimax" or "promax(power=3)"')
     result = _with_axes(result)
     A = result.components_.T * np.sqrt(result.explained_variance_)
     R = turn(A)
     inverse = np.linalg.inv(R)
-    # This is diag(P L'L) with the correlations P. Its sum equals that of A.
+    # This is diag(P L'L) with the correlations P and the rotated loadings L. Its sum equals the sum of squares of A.
     variances = np.sum(A @ R * (A @ inverse.T), axis=0)
     order = np.argsort(-variances, kind="stable")
     R, inverse = R[:, order], inverse[order]
@@ -321,27 +323,27 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
 
 
 def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
-    """Return the result, and require orthonormal components of all rows with known, positive variances."""
+    """Return the result, and require at least two orthonormal components of all rows with exact, positive variances."""
     if isinstance(result, TrackingResult) or not result.is_pooled:
         raise ConfigError(
             f"Only orthonormal components of the covariance of all rows can be rotated, but {result.algorithm} has "
-            "other components. Use krylov."
+            "other components. Use the result of a run with krylov."
         )
     if result.privacy is not None:
         raise ConfigError(
             "The components of a run with dp cannot be rotated, because their variances have noise. Use the "
-            "components as they are."
+            "components without a rotation."
         )
     if result.n_components_ < 2:
         raise ConfigError(
-            f"A rotation needs at least 2 components, but this result has {result.n_components_}. Ask for more "
+            f"A rotation needs at least 2 components, but this result has {result.n_components_}. Run with more "
             "components."
         )
-    _ = result.frame  # This raises an error if loadings stay with their parties.
+    _ = result.frame  # Reading the frame raises an error if the parties of the run keep their loadings.
     variances = result.explained_variance_
     if variances.min() <= _FLAT * variances.max():
         raise ConfigError(
-            f"Components without variance cannot be rotated, but the smallest variance is {variances.min():.2g}. Ask "
-            "for fewer components."
+            f"Components without variance cannot be rotated, but the smallest variance is {variances.min():.2g}. Run "
+            "with fewer components."
         )
     return result

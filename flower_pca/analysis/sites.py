@@ -1,4 +1,4 @@
-"""Compare the rows of sites if they are at hand: means, deviations, farthest rows."""
+"""Compare sites by their rows: means, deviations, and the rows farthest beyond the limits."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.stages.histograms import LEFT_OUT
 
-_FIRST: Final = 3  # components whose heaviest columns are compared
+_FIRST: Final = 3  # number of leading components by which columns are ranked
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Means and deviations of columns in their own units, for each site, (N, d), and for all rows, (d,).
+    """Means and standard deviations of columns in original units, for each site, (N, d), and for all rows, (d,).
 
     Attributes
     ----------
     striking : ndarray of shape (d,)
-        The columns by how much they weigh in the first components.
+        The numbers of the columns, ordered by their weights in the leading components, largest first.
     off : ndarray of shape (N, d)
-        How many deviations of all rows a site's mean lies from theirs.
+        The differences between the means of each site and the means of all rows, in standard deviations of all rows.
     order : ndarray
-        The sites by how far they are off in any of these columns, the furthest first; few in their own order.
+        The numbers of the sites. If there are many, they are ordered by their largest difference, largest first.
     """
 
     means: Array
@@ -45,7 +45,7 @@ class Sites:
 
 
 def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
-    """Return the comparison of the sites of a run, from their rows. Up to `few` sites keep their order."""
+    """Return a comparison of the sites of a run, computed from their rows. Up to `few` sites keep their order."""
     found = [result._data(X).moments() for X in shards]
     means = np.stack([m.mean for m in found])
     squares = np.stack([m.m2 for m in found])
@@ -71,7 +71,7 @@ def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
 
 
 class Far(NamedTuple):
-    """A row beyond a limit: T2 and SPE as multiples of their limits, and the columns that cause it."""
+    """A row beyond a limit: T2 and SPE as multiples of their limits, and the columns that contribute most."""
 
     site: str | int
     row: int
@@ -82,7 +82,7 @@ class Far(NamedTuple):
 
 @dataclass(frozen=True)
 class Furthest:
-    """How many rows are beyond the limits, how many there are, and the farthest rows, farthest first."""
+    """The number of rows beyond the limits, the number of all rows, the limits, and the farthest rows in order."""
 
     beyond: int
     of: int
@@ -91,9 +91,9 @@ class Furthest:
 
 
 def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Furthest | None:
-    """Return the rows of a run beyond the limits of its own rows, or None for a result without limits.
+    """Return the rows of a run that are beyond the limits for these rows, or None if the result has no limits.
 
-    If limits are for new rows, each row is scored without itself, as a new row would be.
+    If the limits are for new rows, each row is scored by components that are fitted without this row.
     """
     left_out = result.histograms_ is not None and result.histograms_of == LEFT_OUT
     try:

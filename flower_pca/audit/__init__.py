@@ -1,4 +1,4 @@
-"""What a run tells about the clients: measured by `audit`."""
+"""Measure what a run reveals about its clients, with the function `audit`."""
 
 from flower_pca.audit.auditing import audit
 from flower_pca.audit.found import Audit

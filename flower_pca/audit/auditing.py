@@ -1,9 +1,9 @@
-"""audit(): a run in process, as an honest but curious server sees it, and what follows.
+"""audit(): a run in this process, and what an honest but curious server can learn from it.
 
-`_record` runs the algorithm and keeps every message with the answers; `_leaks` reads them as pairs
-(`view`), feeds them to the attack (`attack`) message by message, and measures what it finds against
-the clients' true moments; `_course` does the same for the components. Where sums are masked, the
-pairs of all clients are added up first.
+`_measure` runs the algorithm, and an `_Observer` keeps every message with the answers. `_leaks` reads them as pairs
+(`view`), feeds these pairs to the attack (`attack`) message by message, and compares the reconstruction with the
+clients' true moments. `_course` measures the convergence of the components. Under masks, the pairs of all clients
+are summed first.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Shards
 from flower_pca.simulation.sites import clients_of
 
-# Each of these matrices then takes 200 MB.
-_WIDEST: Final = 5000  # columns, of which square matrices are formed
+# The maximum number of columns of an audit. A square matrix of this size takes 200 MB.
+_WIDEST: Final = 5000
 
 
 @dataclass(frozen=True)
 class _Answered:
-    """A message, the answers of those under attack (all, if masked), and the basis after it."""
+    """A message, the answers of the attacked clients (under masks, of all clients), and the basis after the message."""
 
     message: Broadcast
     replies: dict[int, Arrays]
@@ -60,45 +60,44 @@ def audit(
 ) -> Audit:
     """Measure how much of every client's second moments C_i = X_i'X_i the server can work out, message by message.
 
-    It solves for C_i from all blocks that it has sent and all answers that it has seen, as if every
-    answer were C_i times its block; where an algorithm answers something else, the attack is
-    measured all the same.
+    The server solves for C_i from all blocks that it has sent and all answers that it has seen, as if every answer
+    were C_i times its block. If an algorithm's answers are something else, the same attack is measured.
 
     Parameters
     ----------
     algorithm : str or Algorithm
         A name, a spec string or an instance.
     shards : sequence
-        One two-dimensional array per client; rows are samples.
+        One two-dimensional array per client. Rows are samples.
     n_components : int, default=2
-        How many components.
+        The number of components.
     center : bool or None, default=None
-        Whether to subtract the mean of all rows; the algorithm's own default if left out.
+        Whether to subtract the mean of all rows. None stands for the algorithm's own default.
     scale : {"std", "max_abs", "genotype"} or None, default=None
-        None, "std", "max_abs" or "genotype".
+        How the columns are scaled, or None to leave them unscaled.
     seed : int, default=0
-        Seed of everything random.
+        The seed of everything random.
     clients : sequence of int or None, default=None
-        Positions in `shards` of the clients to attack; all of them if left out.
+        The positions in `shards` of the clients to attack, or None to attack all clients.
     masked : bool, default=False
         Whether the server sees only the sums over all clients, as under masks.
     tol : float or None, default=None
-        The error at which an iterative algorithm has converged; its own value if left out.
+        The error at which an iterative algorithm has converged, or None for the algorithm's own default.
     max_rounds : int or None, default=None
-        Rounds it takes at most.
+        The maximum number of rounds, or None for the algorithm's own default.
     on_round : callable or None, default=None
-        Called with the run after every round.
+        A function that is called with the run after every round.
 
     Returns
     -------
     Audit
-        Errors of the reconstruction after every message (every tenth part more of them, beyond twenty), with the
-        convergence of the components beside it.
+        The errors of the reconstruction and the convergence of the components. The errors are measured after each of
+        the first messages, and later each time the number of messages has grown by a tenth.
 
     Raises
     ------
     ConfigError
-        If a parameter is not valid, or if `masked` is asked of an algorithm that does not only sum.
+        If a parameter is invalid, or if `masked` is set for an algorithm that needs the answers of single clients.
     DataError
         If a shard cannot be used, or has more than 5000 columns.
     """
@@ -109,7 +108,7 @@ def audit(
     )
     if masked and not config.algorithm.additive:
         raise ConfigError(
-            "masked is for algorithms whose server needs only sums of its clients' answers, and "
+            "masked=True works only for algorithms whose server needs only sums of its clients' answers, but "
             f"{config.algorithm.spec} needs each answer. Use krylov, ssi or faps.",
             setting="masked",
             value=masked,
@@ -126,11 +125,11 @@ def _measure(
     masked: bool,
     on_round: Callable[[Driven], None] | None,
 ) -> Audit:
-    """What a run of these clients tells, at most, of those under attack."""
+    """Return the audit of a run of these clients, with the leaks of the attacked ones."""
     k, d = int(config.n_components), data[0].d
     here = [i for i, client in enumerate(data) if client.n]
     if d > _WIDEST:
-        raise DataError(f"An audit takes at most {_WIDEST:,} columns, and these rows have {d:,}. Take fewer columns.")
+        raise DataError(f"An audit supports at most {_WIDEST:,} columns, but these rows have {d:,}. Use fewer columns.")
     checks.at_most(k, sum(c.n for c in data), d)
     there = _Observer(data, here if masked else attacked, present=lambda _: here)
     result = cast(PCAResult, drive(assembly.run(config), there, watchers=[OnRound(there.after(on_round))]))
@@ -157,7 +156,7 @@ def _attack(clients: Sequence[int] | None, data: Sequence[LocalData]) -> list[in
 
 
 class _Observer(Shards):
-    """Clients in this process, whose answers are recorded for those that are `targets`."""
+    """A backend of clients in this process. It records the answers of the clients in `targets`."""
 
     def __init__(self, clients: Sequence[LocalData], targets: Sequence[int], **settings: Any) -> None:
         super().__init__(clients, **settings)
@@ -166,7 +165,7 @@ class _Observer(Shards):
         self._replies = dict[int, Arrays]()
 
     def ask(self, message: Broadcast) -> Iterator[Reply]:
-        """Their answers, one at a time."""
+        """Yield the clients' answers one at a time, and record those of the targets."""
         self._message, self._replies = message, {}
         for reply in super().ask(message):
             if reply.client in self._targets:
@@ -174,7 +173,7 @@ class _Observer(Shards):
             yield reply
 
     def after(self, on_round: Callable[[Driven], None] | None) -> Callable[[Driven], None]:
-        """What to do after a message: record it, and what the caller wants done."""
+        """Return a function to call after each message. It calls `on_round` and records the message."""
 
         def look(run: Driven) -> None:
             if on_round is not None:
@@ -187,14 +186,14 @@ class _Observer(Shards):
 def _leaks(
     records: list[_Answered], frame: Frame, grams: dict[int, Array], guess: Array, k: int, masked: bool
 ) -> tuple[Leak, ...]:
-    d, looked = len(guess), _looked_at(len(records))
+    d, looked = len(guess), _examined(len(records))
     views = {i: ServerView(frame, d) for i in records[0].replies}
     seen: dict[int, list[Pair | None]] = {i: [] for i in views}
     for record in records:
         for i, view in views.items():
             reply = record.replies[i]
             seen[i].append(view.read(record.message, i, reply))
-    if masked:  # the server takes the sums for any single client's: nothing tells one from another
+    if masked:  # The server cannot tell clients apart, so it uses the mean over all clients for each of them.
         sums = (together(list(pairs)) for pairs in zip(*seen.values(), strict=True))
         shared = [pair and Pair(pair.Z, pair.Y / len(views), pair.exact) for pair in sums]
         seen = dict.fromkeys(views, shared)
@@ -223,35 +222,35 @@ def _leak(
     k: int,
 ) -> Leak:
     d, (sure,) = len(C), exact.solve()
-    # Answers that are no products contradict each other; how many faint directions to trust is then
-    # a matter of luck, and the attacker is given the best.
+    # Answers that are not products contradict each other. The best number of weak directions to use is then a matter of
+    # luck, so the audit assumes that the attacker finds it.
     trust: tuple[float, ...] = CONDITIONS[:1]
     if everything.size > exact.size:
         trust = CONDITIONS
-    found = min(everything.solve(trust), key=lambda solution: _apart(symmetric(*solution), C))
+    found = min(everything.solve(trust), key=lambda solution: _relative_error(symmetric(*solution), C))
     best = symmetric(*found)
     return Leak(
         message=message.number + 1,
         stage=message.stage,
         client=client,
-        # The diagonal counts too, because the opening has told it beside the products.
+        # The diagonal counts, too, because the opening has revealed it in addition to the products.
         numbers=min(numbers(d, sure[0].shape[1]) + d, d * (d + 1) // 2),
         unknowns=d * (d + 1) // 2,
-        minimum_norm=_apart(minimum_norm(*found), C),
-        symmetric=_apart(best, C),
-        exact=_apart(symmetric(*sure), C),
-        angle=float(linalg.principal_angles(_top(best, k), _top(C, k))[-1]),
+        minimum_norm=_relative_error(minimum_norm(*found), C),
+        symmetric=_relative_error(best, C),
+        exact=_relative_error(symmetric(*sure), C),
+        angle=float(linalg.principal_angles(_leading_space(best, k), _leading_space(C, k))[-1]),
         outside=None if newest is None else _outside(newest, C),
-        guess=_apart(guess, C),
+        guess=_relative_error(guess, C),
     )
 
 
-def _apart(Phi: Array, C: Array) -> float:
+def _relative_error(Phi: Array, C: Array) -> float:
     size = float(np.linalg.norm(C)) or 1.0
     return float(np.linalg.norm(Phi - C)) / size
 
 
-def _top(H: Array, k: int) -> Array:
+def _leading_space(H: Array, k: int) -> Array:
     from scipy.linalg import eigh
 
     d = len(H)
@@ -260,7 +259,10 @@ def _top(H: Array, k: int) -> Array:
 
 
 def _outside(pair: Pair, C: Array) -> float | None:
-    """How far the answer outside span(Z) is from C Z's; None where that has none to speak of."""
+    """Return the relative error of the answer outside span(Z), compared with C Z there.
+
+    The result is None if the part of C Z outside span(Z) is only rounding error.
+    """
     Z = linalg.orth(pair.Z)
     Y = linalg.complement(C @ pair.Z, Z)
     size = float(np.linalg.norm(Y))
@@ -269,8 +271,8 @@ def _outside(pair: Pair, C: Array) -> float | None:
     return None
 
 
-def _looked_at(messages: int) -> set[int]:
-    """Every message of the first twenty, then one after every tenth part more of them, and the last one."""
+def _examined(messages: int) -> set[int]:
+    """Return the messages to examine: the first 20, then one each time their number grows by a tenth, and the last."""
     chosen, position = {messages - 1}, 0
     while position < messages:
         chosen.add(position)
@@ -279,7 +281,7 @@ def _looked_at(messages: int) -> set[int]:
 
 
 def _course(records: list[_Answered], C: Array, k: int) -> tuple[Convergence, ...]:
-    true, size = _top(C, k), float(np.linalg.norm(C))
+    true, size = _leading_space(C, k), float(np.linalg.norm(C))
     course = []
     for record in records:
         if record.Z is not None:

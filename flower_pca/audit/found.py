@@ -1,4 +1,4 @@
-"""What an audit has found: figures by message and client, as a table, a CSV file and a picture."""
+"""The outcome of an audit: figures for each message and client, as a table, a CSV file and a picture."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Audit:
     algorithm : str
         The algorithm's spec string.
     d : int
-        Columns.
+        The number of columns.
     clients : int
-        Number of clients in the run.
+        The number of clients in the run.
     n_components : int
-        k.
+        The number of components, k.
     masked : bool
         Whether the server saw only sums.
     leaks : tuple of Leak
-        By message and client.
+        What the server can know after each message that the audit examined, by message and client.
     convergence : tuple of Convergence
-        By message.
+        How far the components have converged after each message.
     result : PCAResult
-        What the run itself has returned.
+        The result of the run itself.
     """
 
     algorithm: str
@@ -53,20 +53,20 @@ class Audit:
     result: PCAResult
 
     def worst(self) -> tuple[Leak, ...]:
-        """Of every message, the client that is known best."""
+        """Return for each message the leak of the client that the server knows best."""
         of_message = groupby(self.leaks, key=lambda leak: leak.message)
         return tuple(min(leaks, key=lambda leak: leak.error) for _, leaks in of_message)
 
     def messages_to(self, error: float) -> int | None:
-        """The first message looked at after which a client's C_i is known to this error, or None."""
+        """Return the first examined message after which some client's C_i is known up to this error, or None."""
         return next((leak.message for leak in self.leaks if leak.error <= error), None)
 
     def converged_at(self, kkt: float) -> int | None:
-        """The first message after which the components violate optimality by at most `kkt`."""
+        """Return the first message after which the components violate optimality by at most `kkt`, or None."""
         return next((point.message for point in self.convergence if point.kkt <= kkt), None)
 
     def table(self) -> str:
-        """The client known best after each message, and how the components converge, as text."""
+        """Return a table of the best-known client after each message, and of the convergence of the components."""
         sines = {point.message: f"{point.sine:.1e}" for point in self.convergence}
         heads = ("message", "stage", "client", "numbers", "least norm", "symmetric", "exact only", "angle", "pca sine")
         lines = ["  ".join(f"{head:>10}" for head in heads)]
@@ -83,7 +83,7 @@ class Audit:
         return "\n".join([*lines, f"{who} {self._verdict()}"])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write all leaks to a CSV file; returns the path."""
+        """Write all leaks to a CSV file, and return the path."""
         with files.replacing(path) as file, open(file.fileno(), "w", newline="", closefd=False) as text:
             writer = csv.writer(text)
             writer.writerow([f.name for f in fields(Leak)])
@@ -91,7 +91,7 @@ class Audit:
         return Path(path)
 
     def picture(self, path: str | os.PathLike[str]) -> Path:
-        """Draw errors of the reconstruction and convergence of the components into an SVG or PNG; returns the path."""
+        """Plot the reconstruction errors and the convergence of the components to an SVG or PNG. Return the path."""
         kind = style.suffix(path)
         drawn = style.figure(SIZE)
         course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
@@ -104,7 +104,7 @@ class Audit:
         last = self.worst()[-1]
         known = self.messages_to(1e-5)
         if known is None:
-            return f"In the end C_i of client {last.client} is known up to a relative error of {last.error:.1e}."
+            return f"In the end, C_i of client {last.client} is known up to a relative error of {last.error:.1e}."
         if known == 1:
             after = "the first message"
         else:
@@ -112,7 +112,7 @@ class Audit:
         return f"A client's C_i is known up to 1e-5 after {after}."
 
 
-SIZE: Final = (6.4, 4.6)  # inches: a key of five curves has room below
+SIZE: Final = (6.4, 4.6)  # the size of the picture in inches, with space for a legend of five curves below
 
 
 _CURVES: Final = (
@@ -125,7 +125,7 @@ _CURVES: Final = (
 def course(
     ax: Axes, worst: Sequence[Leak], convergence: Sequence[Convergence], *, algorithm: str, masked: bool
 ) -> None:
-    """Errors of the client known best after each message, and how the components converge."""
+    """Plot the errors of the best-known client after each message, and the convergence of the components."""
     at = [leak.message for leak in worst]
     for (name, label), color in zip(_CURVES, style.COLORS, strict=False):
         errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]

@@ -1,4 +1,4 @@
-"""The sentences of the page of rules: what each rule allows, and what a missing rule leaves open."""
+"""The sentences on the page about a node's rules: what each rule allows, and what a missing rule leaves open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNTIL: Final = {
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence of the page: its rules, the condition under which it applies, and its words."""
+    """A text on the page: the rules that it is about, the condition under which it applies, and its words."""
 
     rules: tuple[str, ...]
     applies: Callable[[Rules], bool]
@@ -30,7 +30,7 @@ class Line:
     left_open: bool = False
 
     def says(self, rules: Rules) -> str:
-        """Return the sentence with the values of the rules."""
+        """Return the words with the values of the rules filled in."""
         groups, losses = rules.group_limits or (0, 0)
         named = {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
         named |= {
@@ -50,7 +50,7 @@ class Line:
 
 
 def _answers_of(rules: Rules) -> str:
-    """Say which answers are computed from statistics."""
+    """Return the words that describe which answers are computed from statistics."""
     words = "all answers without noise" if rules.allow_noise else "all answers"
     if rules.split_columns:
         words += " in runs over rows"
@@ -60,14 +60,14 @@ def _answers_of(rules: Rules) -> str:
 
 
 def _statistics_of(rules: Rules) -> str:
-    """Say which statistics the answers come from."""
+    """Return the words that describe the statistics from which answers are computed."""
     if peaks(rules):
         return "the number of rows, the means, C and the largest absolute value of each column"
     return "the number of rows, the means and C"
 
 
 def _exempt(rules: Rules) -> str:
-    """Say which columns are used although only a few rows have a value, or another value than most."""
+    """Return the sentence about columns that runs get although only a few rows have a value, or differ from most."""
     allowed = rules.allow_sparse_columns
     if not allowed:
         return "Streams are exempt."
@@ -77,12 +77,12 @@ def _exempt(rules: Rules) -> str:
 
 
 def _searches(rules: Rules) -> bool:
-    """Whether the node searches its columns for values that few people have."""
+    """Return whether the node searches its columns for values that only few people have."""
     return rules.min_rows > 1 and rules.allow_sparse_columns is not True
 
 
 def _of_rule(name: str, tells: str) -> Line:
-    """Return the sentence of a rule whose field declares it."""
+    """Return the sentence about a rule, from the text that the rule's field declares about what the server sees."""
     words = f"The server sees {tells}: {{{name}}}."
     return Line((name,), lambda r: bool(getattr(r, name)) and not has_noise(r), words)
 
@@ -482,21 +482,21 @@ class Disclosures:
     Attributes
     ----------
     rules : dict
-        Those that are not left at their defaults.
+        The rules that differ from their defaults, with their values as text.
     profile : tuple of str
-        What the profile that they begin with promises.
+        The promises of the profile.
     weaker : tuple of str
-        Which of these promises other rules weaken.
+        What a server can learn because other rules weaken these promises.
     seen : tuple of str
         What the server sees of an answer.
     served : dict
-        What a run of each algorithm that is served can reveal. "any algorithm" is what all of them can.
+        What a run of each served algorithm can reveal. "any algorithm" names what runs of all algorithms can reveal.
     refused : dict
-        The algorithms that are not served, and why.
+        The algorithms that the node does not serve, with the reasons.
     lasting : tuple of str
-        What all messages together can reveal, and what limits it.
+        What all messages together can reveal, and what limits this.
     open : tuple of str
-        What these rules do not prevent, and the rule that would.
+        What these rules do not prevent, and the rules that would prevent it.
     trusted : tuple of str
         What no rule can prevent.
     """
@@ -512,7 +512,7 @@ class Disclosures:
     trusted: tuple[str, ...]
 
     def text(self) -> str:
-        """Write the page."""
+        """Return the page as text."""
         own = ", ".join(f"{name}={value}" for name, value in self.rules.items()) or "all at their defaults"
         blocks = [f"Rules: {own}"]
         for head, lines in (
@@ -531,7 +531,7 @@ class Disclosures:
 
 
 def _list(named: dict[str, str]) -> tuple[str, ...]:
-    """Join names that have the same words."""
+    """Return a line for each text, with all names that have this text in front."""
     alike: dict[str, list[str]] = {}
     for name, words in named.items():
         alike.setdefault(words, []).append(name)
@@ -539,7 +539,7 @@ def _list(named: dict[str, str]) -> tuple[str, ...]:
 
 
 def _words(found: frozenset[Kind]) -> str:
-    """Describe these kinds in the order of the table. Kinds of other stages come last."""
+    """Return a description of these kinds, in the order of `KINDS`. Kinds that are not listed there come last."""
     places = {kind: place for place, kind in enumerate(KINDS)}
     return "; ".join(kind.tells for kind in sorted(found, key=lambda kind: places.get(kind, len(KINDS))))
 
@@ -549,7 +549,7 @@ def telling(rules: Rules) -> Disclosures:
     every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
     contents = {name: kinds(rules, name) for name in every if name not in refused}
-    # All these runs begin with an opening.
+    # What all algorithms reveal, such as the parts of the opening, is listed once for all of them.
     runs = [found for name, found in contents.items() if name in registry.ALGORITHMS]
     if len(runs) > 1:
         common = frozenset.intersection(*runs)

@@ -1,9 +1,9 @@
-"""What a node under its rules can be asked, and the kinds of parts that its answers are then made of.
+"""What a server can ask of a node under its rules, and the kinds of parts in the node's answers.
 
-The kinds follow from the stages alone. `Stage.asks` says what arrays a message of a stage may bring,
-and `Stage.parts` says what an answer to these arrays holds. So every choice of arrays that makes a
-difference to `parts` is tried, and no run is needed. These are all messages that a server could
-send, whether or not the server of this package would send them.
+The kinds follow from the stages alone. `Stage.asks` describes the arrays that a message of a stage may contain,
+and `Stage.parts` describes the answer to these arrays. This module tries every choice of arrays that makes a
+difference to `parts`, so it needs no run. It thereby covers all messages that a server could send, whether or not
+the server of this package would send them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from flower_pca.core.kinds import Ask, Kind, Part
 from flower_pca.core.stage import Stage
 from flower_pca.stages.opening import Opening
 
-_ROWS_HAVE: Final = 6  # columns
-_BLOCKS_HAVE: Final = 2  # columns
-_NUMBERS: Final = 8  # the most values of a whole number that are all tried
+_TRIAL_COLUMNS: Final = 6  # the number of columns of the rows in a trial
+_BLOCK_COLUMNS: Final = 2  # the number of columns of a block in a trial
+_NUMBERS: Final = 8  # the largest number of values of a whole number that are all tried
 
 
 def why_not(rules: Rules, name: str) -> str:
-    """Why an algorithm is not served; "" if it is."""
+    """Return the reason why a node with these rules does not serve an algorithm, or "" if it does."""
     if name not in rules.services:
         if rules.allow is None:
             return "Answers compare rows, which only the rule allow can permit."
@@ -41,35 +41,35 @@ def why_not(rules: Rules, name: str) -> str:
 
 
 def has_noise(rules: Rules) -> bool:
-    """Whether the node answers runs with noise only."""
+    """Return whether a node with these rules answers only runs with noise."""
     return rules.floor is not None
 
 
 def kinds(rules: Rules, name: str) -> frozenset[Kind]:
-    """The kinds that answers to an algorithm's messages can be made of, from opening to closing."""
+    """Return the kinds of parts that answers to an algorithm's messages can have, from opening to closing stage."""
     asked_of = kinds_asked_of(name, masked=rules.masked_only, noised=has_noise(rules))
     found = frozenset(kind for kind, shows_own in asked_of if not shows_own or rules.share_local or rules.masked_only)
-    if has_noise(rules):  # the number of rows then counts clients
+    if has_noise(rules):  # Under noise, clients report 1 in place of their number of rows.
         return frozenset(kind for kind in found if not kind.counts_rows)
     return found
 
 
 @functools.cache
 def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
-    """The kinds of parts that a server can ask for by this name, and whether they show a node's own results."""
+    """Return the kinds of parts that a server can request by this name, and whether they show a node's own results."""
     found = set[tuple[Kind, bool]]()
     for stage in _stages(name, masked, noised):
         for arrays, parts in _answers(stage):
             if masked and limits.bare(stage.name, arrays):
                 continue  # A node refuses this under masks.
-            if name in registry.OPENING_ONLY and _brings_a_block(stage, arrays):
-                continue  # A node refuses this too if it has no algorithm.
+            if name in registry.OPENING_ONLY and _requests_products(stage, arrays):
+                continue  # A node refuses products in runs without an algorithm.
             found |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
     return frozenset(found)
 
 
 def _stages(name: str, masked: bool, noised: bool) -> list[type[Stage[Any]]]:
-    """The stages that answer to messages of an algorithm, of a tracker or of a stage beside them."""
+    """Return the stages in a run of an algorithm, or the single stage of a tracker or an extra stage."""
     if name in registry.EXTRA_STAGES or name in registry.TRACKERS:
         return [registry.STAGES[name]]
     entry = registry.TABLE.get(name)
@@ -85,7 +85,7 @@ def _stages(name: str, masked: bool, noised: bool) -> list[type[Stage[Any]]]:
 
 
 class _Undecided(Exception):  # noqa: N818
-    """`parts` has asked for an array, or whether there is one, that is not decided yet."""
+    """A signal that `parts` has read an array, or tested its presence, before the trial has decided about it."""
 
     def __init__(self, name: str, *, needed: bool) -> None:
         super().__init__(name)
@@ -93,7 +93,7 @@ class _Undecided(Exception):  # noqa: N818
 
 
 class _Trial(dict[str, Array]):
-    """The arrays of a message, as far as they are decided: an array, or None if there is none of this name."""
+    """The arrays of a message in a trial, as far as they are decided. None means that the message lacks an array."""
 
     def __init__(self, decided: Mapping[str, Array | None]) -> None:
         super().__init__({name: a for name, a in decided.items() if a is not None})
@@ -110,34 +110,34 @@ class _Trial(dict[str, Array]):
         return super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401, which would call this method
+        return self[name] if name in self else default  # noqa: SIM401, because its fix would call this method again
 
 
 def _answers(stage: type[Stage[Any]]) -> Iterator[tuple[dict[str, Array], Mapping[str, Part]]]:
-    """What `parts` makes of every choice of those arrays that it looks at, with the arrays."""
+    """Yield the arrays and the parts for every choice of the arrays that `parts` reads."""
     open_choices: list[dict[str, Array | None]] = [{}]
     while open_choices:
         decided = open_choices.pop()
         try:
-            parts = stage.parts(_Trial(decided), _ROWS_HAVE)
+            parts = stage.parts(_Trial(decided), _TRIAL_COLUMNS)
         except _Undecided as asked:
             values: list[Array | None] = [*_values(stage.asks[asked.name])]
             if not asked.needed:
                 values.append(None)
             open_choices += [{**decided, asked.name: value} for value in values]
-        except KeyError:  # This message would have to bring an array that is not there.
+        except KeyError:  # `parts` needs an array that this choice lacks, so the choice is no valid message.
             continue
         else:
             yield {name: a for name, a in decided.items() if a is not None}, parts
 
 
 def _values(ask: Ask) -> list[Array]:
-    """Arrays that a message may bring for this, of all values that can make a difference to the kinds of an answer."""
+    """Return the arrays to try for an entry of `asks`: all values that can affect the kinds of an answer."""
     if ask.dimensions:
-        first = _ROWS_HAVE if ask.by_column else _BLOCKS_HAVE
-        return [np.ones((first, _BLOCKS_HAVE)[: ask.dimensions])]
+        first = _TRIAL_COLUMNS if ask.by_column else _BLOCK_COLUMNS
+        return [np.ones((first, _BLOCK_COLUMNS)[: ask.dimensions])]
     if ask.counts_columns:
-        return [np.array(_ROWS_HAVE)]
+        return [np.array(_TRIAL_COLUMNS)]
     if not ask.whole:
         return [np.array(max(ask.least, 0.0)), np.array(min(ask.most, 1.0))]
     least = int(max(ask.least, 0.0))
@@ -145,19 +145,19 @@ def _values(ask: Ask) -> list[Array]:
     return [np.array(number) for number in range(least, int(most) + 1)]
 
 
-def _brings_a_block(stage: type[Stage[Any]], arrays: Mapping[str, Array]) -> bool:
-    """Whether a message asks for products, by a block or by the width of one."""
+def _requests_products(stage: type[Stage[Any]], arrays: Mapping[str, Array]) -> bool:
+    """Return whether a message asks for products, by a block or by the width of a block."""
     asks = {name: stage.asks[name] for name in arrays}
     return any(ask.by_column or (ask.makes_columns and arrays[name] > 0) for name, ask in asks.items())
 
 
 def peaks(rules: Rules) -> bool:
-    """Whether an opening can be asked for peaks, which masks and noise do not carry."""
+    """Return whether a server can request the largest values of columns, which masks and noise do not support."""
     seed = np.array(0)
     parts = Opening.parts({"peaks": np.array(True), "seed": seed, "width": np.array(1)}, 1)
     return "peak" in parts and not rules.masked_only and not has_noise(rules)
 
 
 def comparing(rules: Rules) -> list[str]:
-    """The algorithms that are served and compare rows, but for the budget's, whose noise covers that."""
+    """Return the algorithms that the node serves and that compare rows."""
     return [name for name in everything() if registry.STAGES[name].by_row and not why_not(rules, name)]

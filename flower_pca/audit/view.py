@@ -1,8 +1,8 @@
-"""What an honest but curious server sees of one client: pairs of a block Z and an answer Y that stand for Y = C_i Z.
+"""What an honest but curious server sees of one client: pairs of a block Z and an answer Y, which mean Y = C_i Z.
 
-What an answer tells follows from the kinds of its parts, as the stage itself says them, and from
-how such a kind is read: see `core.kinds`. An answer of other kinds is taken as the attack on C_i Z
-would: for the product with a block of its shape that the client was sent. That counts as a claim.
+What an answer reveals follows from the kinds of its parts, which the stage declares, and from how each kind is
+read: see `core.kinds`. If an answer has only other kinds, the attack assumes that it is the product of C_i with a
+block of the same shape that was sent to the client. Such a pair does not count as exact.
 """
 
 from __future__ import annotations
@@ -24,32 +24,37 @@ from flower_pca.stages.opening import block_of
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """What the server knows of one client after a message. Errors are relative to ||C_i||_F; 1 is knowing nothing.
+    """What the server can know about one client after a message.
+
+    All errors are relative to ||C_i||_F. An error of 1 means that the server knows nothing.
 
     Attributes
     ----------
     message : int
-        Number of the message, from 1.
+        The number of the message, counted from 1.
     stage : str
-        What it belonged to.
+        The stage of the message.
     client : int
-        Position of the client.
+        The position of the client.
     numbers : int
-        Independent numbers told about C_i, by answers that are C_i times a block and by the variances of the opening.
+        The number of independent numbers about C_i that are known, from answers that are C_i times a block and from the
+        variances of the opening.
     unknowns : int
-        d (d + 1) / 2.
+        The number of independent entries of C_i: d (d + 1) / 2.
     minimum_norm : float
-        Error of the solution of least norm, Y pinv(Z), with every answer taken for C_i Z.
+        The error of the solution of least norm, Y pinv(Z), if every answer is assumed to be C_i Z.
     symmetric : float
-        Error of the symmetric solution of least norm, likewise.
+        The error of the symmetric solution of least norm, with the same assumption.
     exact : float
-        The same from those answers only that are C_i Z by the algorithm's own formula.
+        The error of the symmetric solution, from only those answers that are C_i Z by the algorithm's own formula.
     angle : float
-        Largest angle in radians between the leading k-spaces of the symmetric solution and of C_i.
+        The largest angle, in radians, between the spaces of the k leading eigenvectors of the symmetric solution and of
+        C_i.
     outside : float or None
-        Error of the newest answer outside the span of its block, against C_i Z there; None if masked.
+        The error of the newest answer outside the span of its block, relative to C_i Z there. It is None under masks,
+        or if there is no such part.
     guess : float
-        Error of C / N: what knowing the sum exactly tells of one of N clients.
+        The error of C / N as a guess of C_i, which needs only the exact sum over all N clients.
     """
 
     message: int
@@ -66,13 +71,15 @@ class Leak:
 
     @property
     def error(self) -> float:
-        """The least error that any of the attacks comes to."""
+        """The smallest error of all attacks."""
         return min(self.minimum_norm, self.symmetric, self.exact)
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """Where the components stood after a message: their sine, and ||(I - ZZ')CZ||_F / ||CZ||_F."""
+    """The convergence after a message: the sine of the largest angle to the leading eigenvectors, and the violation of
+    optimality, ||(I - ZZ')CZ||_F / ||CZ||_F.
+    """
 
     message: int
     sine: float
@@ -81,7 +88,10 @@ class Convergence:
 
 @dataclass(frozen=True)
 class Pair:
-    """A block and an answer; `exact` if the answer is C_i Z by the algorithm's own formula, else only taken for it."""
+    """A block and an answer that are used as Y = C_i Z.
+
+    `exact` states whether the answer is C_i Z by the algorithm's own formula. If not, this is only an assumption.
+    """
 
     Z: Array
     Y: Array
@@ -90,7 +100,7 @@ class Pair:
 
 @dataclass
 class ServerView:
-    """One client as the server sees it; it gathers what later messages need to be read."""
+    """The server's view of one client. It stores what is needed to interpret later answers."""
 
     frame: Frame
     d: int
@@ -98,19 +108,20 @@ class ServerView:
     factor: Array | None = None
 
     def read(self, message: Broadcast, client: int, up: Arrays) -> Pair | None:
-        """The pair in the answer to a message; None if there is none."""
+        """Return the pair of block and answer in the answer to a message, or None if there is none."""
         sent = message.arrays_for(client)
         parts = registry.STAGES[message.stage].parts(sent, self.d)
         for reading, read in _READERS.items():
             for name, part in parts.items():
                 if part.kind.reading is reading:
                     return read(self, sent, up, name, part)
-        return _alike(sent, up)
+        return _assumed_pair(sent, up)
 
     def read_opening(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """The answer to an opening, on which later ones are built.
+        """Return the pair in the answer to an opening, and store it for later answers.
 
-        It is a product in the client's local frame, and becomes one in the frame of all: C_i (D B), D the scale.
+        The answer is a product in the client's local frame. It is converted to a product in the run's frame,
+        C_i (D B), where D is the scale.
         """
         B = block_of(sent, self.d)
         shift, D = up["mean"], np.ones((len(B), 1))
@@ -123,7 +134,7 @@ class ServerView:
         return self.opening
 
     def read_product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """A product with a block of the message, or with one that the client has chosen."""
+        """Return the pair of a product and its block, which the message contains or the client has chosen."""
         if part.of in up:
             block = up[part.of]
         else:
@@ -131,7 +142,10 @@ class ServerView:
         return Pair(block, up[name], exact=True)
 
     def read_eigenvectors(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """Eigenvectors come with their eigenvalues, sent or not: v'(C B) = lambda v'B, and the opening has told C B."""
+        """Return the pair of eigenvectors V and C V.
+
+        The eigenvalues need not be sent, because v'(C B) = lambda v'B and the opening has revealed C B.
+        """
         assert self.opening is not None
         V = up[name]
         ours = V.T @ self.opening.Z
@@ -141,23 +155,22 @@ class ServerView:
         return Pair(V, V * quotients, exact=True)
 
     def keep_factor(self, sent: Arrays, up: Arrays, name: str, part: Part) -> None:
-        """R of X block = Q R, which tells nothing of C that a later answer does not."""
+        """Store R from X block = Q R. By itself, R reveals nothing about C that a later answer does not reveal."""
         self.factor = up[name]
 
     def read_lifted(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """B = X'Q part and X block = Q R, so that C block = B part^-1 R."""
+        """Return the pair for an answer B = X'Q part. Because X block = Q R, C block = B part^-1 R."""
         assert self.factor is not None
         Y = up[name] @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
         return Pair(sent["block"], Y, exact=True)
 
     def read_whole(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """C itself."""
+        """Return the pair for an answer that is C itself, with the identity as its block."""
         C = unpack(up[name])
         return Pair(np.eye(len(C)), C, exact=True)
 
 
-# Of an answer with several of them the first counts: the opening also sends what later answers are
-# read by.
+# If an answer has parts with several readings, the first reading in this table counts.
 _READERS: Final[dict[AttackReading, Callable[[ServerView, Arrays, Arrays, str, Part], Pair | None]]] = {
     AttackReading.CENTERED: ServerView.read_opening,
     AttackReading.PRODUCT: ServerView.read_product,
@@ -169,14 +182,14 @@ _READERS: Final[dict[AttackReading, Callable[[ServerView, Arrays, Arrays, str, P
 
 
 def together(pairs: list[Pair | None]) -> Pair | None:
-    """What is seen of the clients' sum: nothing of answers that belong to different blocks."""
+    """Return the pair that the server sees in the sum over all clients, or None if their blocks differ."""
     known = [pair for pair in pairs if pair is not None]
     if len(known) < len(pairs) or not all(np.array_equal(pair.Z, known[0].Z) for pair in known):
         return None
     return Pair(known[0].Z, np.sum([pair.Y for pair in known], axis=0), all(pair.exact for pair in known))
 
 
-def _alike(sent: Arrays, up: Arrays) -> Pair | None:
+def _assumed_pair(sent: Arrays, up: Arrays) -> Pair | None:
     for Z in sent.values():
         for Y in up.values():
             if Z.ndim == 2 and Z.shape == Y.shape:

@@ -1,1 +1,1 @@
-"""The foundation of the package, without knowledge of runs: errors, checks, linear algebra and saved files."""
+"""The foundation of the package: errors, checks, linear algebra and files. These modules know nothing about runs."""

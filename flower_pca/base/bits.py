@@ -11,7 +11,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-Bits: TypeAlias = Callable[[int], Array]  # a function from a number of words to so many random 64-bit numbers
+Bits: TypeAlias = Callable[[int], Array]  # a function that returns as many random 64-bit numbers as its argument says
 
 
 def system_bits(size: int) -> Array:
@@ -20,12 +20,12 @@ def system_bits(size: int) -> Array:
 
 
 def seeded_bits(seed: int, *which: int) -> Bits:
-    """Return a source of bits that are the same every time, for tests and simulations."""
+    """Return a source of random bits that are the same for the same seed, for tests and simulations."""
     return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 
 def signs(key: bytes, shape: tuple[int, int]) -> Array:
-    """Return entries of 1 and -1 that are equally likely, and look random without the key (SHAKE-256)."""
+    """Return a matrix of 1 and -1, equally likely, that looks random to anyone without the key (SHAKE-256)."""
     count = shape[0] * shape[1]
     drawn = hashlib.shake_256(key).digest(-(-count // 8))
     flips = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8), count=count).reshape(shape)

@@ -1,4 +1,4 @@
-"""A cache of what a process keeps ready for its next message, up to a capacity. Callers pass a cache in."""
+"""A cache for objects that a process can use again for its next message. Callers create it and pass it on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Cache:
     Parameters
     ----------
     capacity : int
-        How much all that is kept may weigh.
+        The largest total weight of all objects in the cache.
     weigh : callable
-        The weight of what is kept, in the same unit; 1 for each, if left out.
+        Returns the weight of an object, in the same unit. By default, each object has weight 1.
     """
 
     def __init__(self, capacity: int, weigh: Callable[[Any], int] = lambda _: 1) -> None:
@@ -23,7 +23,7 @@ class Cache:
         self._kept: OrderedDict[object, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: object, make: Callable[[], Any]) -> Any:
-        """Return the object under this key, or make it."""
+        """Return the object with this key, and call `make` to create it if it is not in the cache."""
         if key not in self._kept:
             made = make()
             self._kept[key] = made, self._weigh(made)
@@ -35,6 +35,6 @@ class Cache:
         return self._kept[key][0]
 
     def clear(self) -> None:
-        """Forget all objects."""
+        """Remove all objects."""
         self._kept.clear()
         self._taken = 0

@@ -2,9 +2,9 @@
 
 A sync to the disk may take longer than the message. So most messages are written without a sync to a second file,
 NAME.newest, which survives the end of the process. If the machine stops, this file may be damaged, and the run
-continues from NAME, a few seconds behind. A basis that grows with every message is in a third file, NAME.columns, to
-which each message adds its columns. Nodes write what they must not forget (ledgers, budgets, secrets of masks) to their
-own disks before every answer. They refuse or charge a message that is asked again.
+continues from NAME, which is a few seconds older. A basis that grows with every message is in a third file,
+NAME.columns, to which each message adds its columns. Nodes write what they must not lose (ledgers, budgets, secrets of
+masks) to their own disks before every answer. If a message is sent again, they refuse it or charge its cost again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flower_pca.base import files
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
-_EVERY: Final = 2.0  # seconds of a run that are lost at most if the machine stops
+_EVERY: Final = 2.0  # the most seconds of a run that are lost if the machine stops
 _MARK, _COUNT, _COLUMNS = "mark", "count", "columns"
 
 
@@ -34,9 +34,9 @@ class Checkpoint:
     Parameters
     ----------
     path : path
-        The file that is on the disk for certain.
+        The file that is always synced to the disk.
     kind : str
-        What it is called.
+        The kind of file that its header states, such as a transport's checkpoint.
     """
 
     def __init__(self, path: Path, kind: str) -> None:
@@ -62,31 +62,32 @@ class Checkpoint:
             newest = self._read(self._newest)
             if newest[0].get(_MARK) == self._mark and newest[0].get(_COUNT, 0) > certain[0].get(_COUNT, 0):
                 return self._whole(*newest)
-        # There is no such file, it belongs to another run, or the machine stopped before all of it was on the disk. The
-        # run now adds other columns than that file refers to.
+        # The newest file does not exist, belongs to another run, or was not completely on the disk when the machine
+        # stopped. It is removed, because the run now overwrites the columns to which that file refers.
         self._newest.unlink(missing_ok=True)
         return self._whole(*certain)
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-        # Only its owner may read it, because it holds answers of single clients, and in a simulation their memories.
+        # The file is readable by its owner only, because it contains answers of single clients, and in a simulation
+        # their states.
         return files.read(path, self._kind, private=True)
 
     def _whole(self, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return what was read, with the array from the file of columns."""
+        """Return the header and the arrays, including the array from the file of columns."""
         for name, place in header.get(_COLUMNS, {}).items():
             arrays[name] = self._columns.read(**place)
         self._count = int(header.get(_COUNT, 0))
         return header, arrays
 
     def write(self, header: Mapping[str, Any], arrays: dict[str, Array], *, sync: bool = False) -> None:
-        """Write the state after a message. Wait for the disk if `sync` is set, or the last sync is some time ago."""
+        """Write the state after a message. Sync it if `sync` is set or the last sync is more than two seconds ago."""
         growing = next((name for name in arrays if name.endswith(files.GROWS)), None)
         due = sync or self._synced is None or time.monotonic() - self._synced >= _EVERY
         self._count += 1
         whole = {**header, _MARK: self._mark, _COUNT: self._count}
         if growing is not None:
             Q = arrays[growing]
-            # Other columns may later replace those that the file on the disk refers to.
+            # Later columns may overwrite the columns to which the synced file refers.
             due = due or not self._columns.has_begun(Q)
             whole[_COLUMNS] = {growing: self._columns.write(Q, sync=due)}
             arrays = {name: a for name, a in arrays.items() if name != growing}
@@ -104,8 +105,8 @@ class Checkpoint:
 class _AppendedColumns:
     """The file of an array that grows by columns. Only new columns are written.
 
-    If another array replaces it, that array is written after it, because the checkpoint on the disk refers to the old
-    array until the next checkpoint is written.
+    If another array replaces the old one, it is written behind the old one, because the checkpoint on the disk refers
+    to the old array until the next checkpoint is written.
 
     Parameters
     ----------
@@ -126,10 +127,10 @@ class _AppendedColumns:
         return first.ctypes.data == self._array.ctypes.data or np.array_equal(first, self._array)
 
     def write(self, Q: Array, *, sync: bool) -> dict[str, Any]:
-        """Write the new columns, and return where the array is."""
+        """Write the new columns, and return the position, shape and checksum of the array."""
         known = self._array.nbytes
         if not known:
-            self.remove()  # The file there belongs to another run, or it is a link that somebody has placed.
+            self.remove()  # An existing file belongs to another run, or is a link that somebody else has created.
         new = Q[:, self._array.shape[1] :]
         if not self.has_begun(Q):
             self._start = 0 if Q.nbytes <= self._start else self._start + known
@@ -153,7 +154,7 @@ class _AppendedColumns:
             packed = file.read(8 * d * m)
         if len(packed) != 8 * d * m or zlib.crc32(packed) != check:
             raise DataError(
-                f"The columns in {self._path} are not those of the checkpoint. Delete the checkpoint, and start the "
+                f"The columns in {self._path} do not belong to the checkpoint. Delete the checkpoint, and start the "
                 "run again."
             )
         self._array, self._start, self._check = np.frombuffer(packed).reshape(m, d).T, start, check

@@ -16,8 +16,8 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import OPTIONS, filling, option
 from flower_pca.base.shown import shown
 
-_LONGEST_PATH: Final = 4095  # The longest path in Linux, in characters.
-NODE: Final = "this node"  # the owner of the rows in a sentence of a node
+_LONGEST_PATH: Final = 4095  # the most characters of a path in Linux
+NODE: Final = "this node"  # the owner of the rows in a message of a node
 
 
 def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
@@ -30,7 +30,7 @@ def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
-    """Suggest the nearest known name for a misspelt one. Return `otherwise` if no name is near."""
+    """Suggest the known name that is nearest to a misspelled name. Return `otherwise` if no name is near."""
     names = list(known)
     if not names:
         return "Leave it out."
@@ -70,7 +70,7 @@ def share(value: Any) -> Any:
 
 
 def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
-    """Convert the value into an array of numbers. Errors do not quote the value, as numpy's errors do."""
+    """Convert the value into an array of numbers. Unlike numpy's errors, an error here does not quote the value."""
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -78,13 +78,13 @@ def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
 
 
 def proportion(what: str, value: object) -> None:
-    """Require a share, in (0, 1]."""
+    """Require a share above 0 and at most 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
         raise refused(what, "above 0 and at most 1", shown(value))
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
-    """Require one of a few values of each of these attributes."""
+    """Require that each of these attributes of an object has one of its allowed values."""
     for name, values in allowed.items():
         value = getattr(of, name)
         if not isinstance(value, str | bool | np.bool_ | None) or value not in values:
@@ -92,7 +92,7 @@ def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
-    """Require one of a few values."""
+    """Require one of the allowed values."""
     # `in` alone would compare an array entry by entry, and fail.
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
         remedy = ""
@@ -104,7 +104,7 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
 
 
 def path_of(what: str, given: object) -> None:
-    """Require the path of a file. A table's text in place of a path would otherwise appear in system errors."""
+    """Require the path of a file. Otherwise, a system error would quote a table that was given in place of a path."""
     if isinstance(given, os.PathLike):
         return
     if not isinstance(given, str) or "\n" in given or len(given) > _LONGEST_PATH:
@@ -116,13 +116,13 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
     path_of(what, path)
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        raise ConfigError(f"The folder of {what}, {folder}, does not exist. Make it first.")
+        raise ConfigError(f"The folder of {what}, {folder}, does not exist. Create it first.")
 
 
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
     """Require a number of components: an int of at least 1, or a fraction in (0, 1), or "95%".
 
-    `words`: other values that the caller accepts, for the error.
+    `words` are other values that the caller accepts. The error lists them.
     """
     given, n_components = n_components, share(n_components)
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
@@ -155,21 +155,22 @@ def finite(
     """Require finite entries. With `missing`, NaN is allowed too, and the number of NaN is returned.
 
     The error names the first entry that is not finite: its row by `place`, and its column by `names`.
-    Columns with the same name, which are made from one column, count once. `new`: rows for a result.
+    Columns with the same name, which are made from one column, count once. `new` says that the rows are
+    new rows, to which an existing result is applied.
     """
     nan = infinite = start = 0
     first = ""
     for values in blocks:
-        # One cheap pass: an entry that is not finite shows in the sum.
+        # The sum shows in one cheap pass whether any entry is not finite.
         with np.errstate(over="ignore", invalid="ignore"):
-            # The sum may also overflow.
+            # The sum may also overflow, so entries are checked one by one below.
             usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))
         if not usual:
             if missing:
                 bad = np.isinf(values)
             else:
                 bad = ~np.isfinite(values)
-            nan += int(np.isnan(values).sum()) - _gaps_again(values, () if missing else names or ())
+            nan += int(np.isnan(values).sum()) - _duplicate_gaps(values, () if missing else names or ())
             infinite += int(np.isinf(values).sum())
             if values.ndim == 2 and bad.any() and not first and (place or not missing):
                 row, column = map(int, np.argwhere(bad)[0])
@@ -185,8 +186,8 @@ def finite(
     return nan
 
 
-def _gaps_again(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
-    """Say how many values are missing in columns that share a name with an earlier one."""
+def _duplicate_gaps(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
+    """Return the number of missing values in columns that have the same name as an earlier column."""
     first: dict[str, int] = {}
     numbered = enumerate(names)
     again = [j for j, name in numbered if first.setdefault(name, j) != j]
@@ -196,7 +197,7 @@ def _gaps_again(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
 
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
-    """Return the error for entries that are not finite: where the first one is, and what to do."""
+    """Return the error for entries that are not finite. `first` describes the place of the first such entry."""
     # A node allows no other replacement unless its operator says so.
     if who == NODE:
         by = "local_mean"

@@ -1,9 +1,9 @@
 """The exceptions of this package, as a small tree.
 
 An error says what is wrong, with its name and place, and then one thing to do. If it advises a setting, `base.options`
-puts the setting into the words of each interface.
+writes the setting as the user's interface requires.
 
-The module also knows which extra installs each optional package, and the error for a missing one.
+The module also lists the extra that installs each optional package, and defines the error for a missing package.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 from flower_pca.base.options import Sentence
 
-_LONGEST: Final = 500  # characters of a text from another machine
-# What to do about a message, or an answer, that does not come from this package.
+_LONGEST: Final = 500  # the most characters that are kept of a text from another machine
+# The advice about a message or an answer that this version of the package cannot have sent
 OTHER_SERVER: Final = "The server may run another version of flower_pca. Install the same version everywhere."
 OTHER_CLIENT: Final = "The client may run another version of flower_pca. Install the same version everywhere."
 
@@ -27,13 +27,13 @@ class FlowerPCAError(Exception):
     Parameters
     ----------
     words : str
-        The whole sentence.
+        The text of the error.
     setting : str, default=""
         The setting that the error is about, by its name in Python, or "".
     value : default=None
         The value that was given for the setting.
     place : str, default=""
-        Where the fault is: a file, a line, a client.
+        The place of the fault: a file, a line or a client.
 
     Attributes
     ----------
@@ -42,11 +42,11 @@ class FlowerPCAError(Exception):
     value
         The value that was given for the setting.
     place : str
-        Where the fault is: a file, a line, a client.
+        The place of the fault: a file, a line or a client.
     words : str
-        The sentence, which `base.options.in_words` puts into the words of an interface.
+        The text, which `base.options.in_words` can rewrite for another interface.
     private
-        Whether the sentence describes files or cells of this machine. Other machines then do not see it.
+        Whether the text describes files or cells of this machine. If so, other machines do not see it.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class ConfigError(FlowerPCAError, ValueError):
 
 
 class DataError(FlowerPCAError, ValueError):
-    """The error for rows that cannot be used as they are, at one client or at all clients together.
+    """The error for unusable rows, at one client or at all clients together.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class ProtocolError(FlowerPCAError, RuntimeError):
 
 
 class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
-    """The error for fewer answers of clients than the run needs.
+    """The error for a run that gets answers from too few clients.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def private() -> AbstractContextManager[None]:
 
 
 def public() -> AbstractContextManager[None]:
-    """Mark errors raised within the block as public, because they speak only of the run's settings."""
+    """Mark errors raised within the block as public, because they concern only the run's settings."""
     return _marked(private=False)
 
 
@@ -150,7 +150,7 @@ def harmless(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
-# Packages by their names for people: the module to import, and the extra that installs it.
+# The module of each optional package, and the extra that installs the package
 EXTRAS: Final = {
     "matplotlib": ("matplotlib", "plot"),
     "scikit-learn": ("sklearn", "sklearn"),
@@ -170,7 +170,7 @@ def is_installed(package: str) -> bool:
 
 
 def not_installed(package: str, to: str) -> ConfigError:
-    """Return the error for a missing package, which says what it is needed for."""
+    """Return the error for a missing package. `to` completes the sentence "the package is needed ..."."""
     return ConfigError(
         f'{package} is needed {to}, but is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
     )

@@ -1,9 +1,9 @@
-"""Private files of this process: they belong to this user, and one process uses them at a time.
+"""Files that belong to this user alone, and that one process uses at a time.
 
-In a folder that other users can write to, a file with the intended name may already exist. It may be
-a link to another file, which we would read, lock or overwrite, or a file that another user has made.
-In such folders, a file is opened only if it is a regular file of this user without further hard
-links. In the user's own folders, links are followed.
+In a folder that other users can write to, a file with the intended name may already exist. It may be a
+link to another file, which this process would then read, lock or overwrite, or a file of another user.
+In such folders, a file is opened only if it is a regular file of this user without further hard links.
+In the user's own folders, links are followed.
 
 Files are npz archives with a JSON header. They contain no pickle and are written atomically. `pack`
 stores dataclasses of arrays and numbers in them. `Trail` keeps the steps of a tracker's run.
@@ -37,13 +37,13 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
-# Windows has none of these.
+# Windows has no module fcntl.
 fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
 
-# The end of the name of a temporary file that replaces a file.
+# The suffix of the name of a lock file
 _LOCK: Final = ".lock"
-# The errors of systems for a link that must not be followed.
-_LINK: Final = (errno.ELOOP, errno.EMLINK)
+# The error codes of systems that refuse to follow a link
+_LINK_ERRORS: Final = (errno.ELOOP, errno.EMLINK)
 # Files up to this size are read at once, because reading a zip of many arrays seeks back and forth.
 _SMALL: Final = 2**20
 _HEAD: Final = 2  # numbers at the head of a line: the step, and the mark of the run
@@ -52,7 +52,7 @@ _HEAD: Final = 2  # numbers at the head of a line: the step, and the mark of the
 def opener(path: str, flags: int) -> int:
     """Open a file for its owner only, as the `opener` of `open`. In shared folders, open no other user's file."""
     exposed = _is_exposed(Path(path).absolute().parent)
-    # This avoids a wait for the other end of a pipe.
+    # O_NONBLOCK avoids a wait for the other end of a pipe.
     if exposed:
         safely = os.O_NOFOLLOW | os.O_NONBLOCK
     else:
@@ -60,28 +60,28 @@ def opener(path: str, flags: int) -> int:
     try:
         handle = os.open(path, flags | safely | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError as error:
-        if exposed and error.errno in _LINK:
-            raise _strange(path, "is a link") from error
+        if exposed and error.errno in _LINK_ERRORS:
+            raise _unsafe(path, "is a link") from error
         raise
     found = os.fstat(handle)
     if exposed and not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1):
         os.close(handle)
-        raise _strange(path, "is not a file that belongs to this user alone")
+        raise _unsafe(path, "is not a file that belongs to this user alone")
     return handle
 
 
 def not_through_links(path: Path) -> int:
-    """Return the flag for `os.open` that refuses links, if other users may have placed one there."""
+    """Return the flag for `os.open` that refuses links, or 0 if no other user can create a link in the folder."""
     if _is_exposed(path.absolute().parent):
         return os.O_NOFOLLOW
     return 0
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for its owner only, if there is none. Refuse a link that somebody else has placed."""
+    """Create a folder for its owner only, unless it exists. Refuse a link that belongs to another user."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.is_symlink() and os.name == "posix" and folder.lstat().st_uid not in (0, os.geteuid()):
-        raise _strange(os.fspath(folder), "is a link that belongs to another user")
+        raise _unsafe(os.fspath(folder), "is a link that belongs to another user")
 
 
 def free_for_all(folder: Path) -> bool:
@@ -92,12 +92,11 @@ def free_for_all(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Lock a file within the block. Raise ConfigError if another process has it, unless `wait` is set.
+    """Lock a file within the block. Raise ConfigError if another process has locked it, unless `wait` is set.
 
     The lock is a second file, because every write replaces the file itself. The lock ends with the process, even if the
-    process is killed. A process that waits leaves the lock file for the next one. A process that does not wait removes
-    it. If there is no file, no lock file is left either. On a system without such locks, other processes are not kept
-    away.
+    process is killed. With `wait`, the lock file stays for the next process, unless the locked file does not exist.
+    Without `wait`, the lock file is removed. On a system without file locks, this function does nothing.
     """
     if fcntl is None:
         yield
@@ -113,7 +112,7 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
-    """Return the lock if this process got it and its file is still in place."""
+    """Take the lock, and return the handle of the lock file. Try again if another process has removed this file."""
     while True:
         handle = opener(os.fspath(lock), os.O_RDWR | os.O_CREAT)
         try:
@@ -133,14 +132,14 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
 
 
 def _is_exposed(folder: Path) -> bool:
-    """Return whether another user, except the system's own, may place a file in a folder."""
+    """Return whether another user than root may create a file in a folder."""
     if os.name != "posix":
         return False
     found = folder.stat()
     return found.st_uid not in (0, os.geteuid()) or bool(found.st_mode & stat.S_IWOTH)
 
 
-def _strange(path: str, fault: str) -> DataError:
+def _unsafe(path: str, fault: str) -> DataError:
     error = DataError(
         f"{path} {fault}, and other users may write to its folder, so it is not read. Remove it, or name another "
         "folder."
@@ -161,27 +160,27 @@ class Recorder(Protocol):
         """Return the newest steps, one in each row."""
 
     def figures(self) -> dict[str, Array]:
-        """Return the figures that a result needs of these steps, and the totals of all steps."""
+        """Return the figures of these steps that a result needs, and the totals of all steps."""
 
     def until(self, steps: int | None) -> Self:
         """Return the state for another number of steps, or without a limit if None."""
 
     def recall(self, lines: Array) -> Self:
-        """Return the state with the steps that `lines` has written."""
+        """Return the state with the steps in these `lines`."""
 
 
 class Trail:
-    """The finished steps of a tracker's run beside its checkpoint, so that a message costs the same at every step.
+    """The file of a tracker's finished steps, which keeps the cost of a message the same at every step.
 
-    Every message rewrites the checkpoint, which would grow with the bases of all kept steps. A second
-    file therefore holds the steps in records of equal length, and each new step replaces the oldest
-    one. The file has one more record than steps are kept. If the machine stops after the record was
-    written and before the checkpoint, no step is missing.
+    Every message rewrites the checkpoint, which would grow with the bases of all kept steps. So the steps
+    are in a second file, in records of equal length, and each new step replaces the oldest record. The
+    file has one more record than the number of kept steps. Therefore no step is missing if the machine
+    stops after a record was written and before the checkpoint was written.
 
     Parameters
     ----------
     checkpoint : path
-        The file that they lie beside, under its name with .steps behind.
+        The file of the checkpoint. The file of steps has the same name followed by .steps.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -199,7 +198,7 @@ class Trail:
         slots = state.keep + 1
         lines = state.lines(min(count - self._done, len(state.record)))
         if len(lines):
-            # The file there belongs to another run, or it is a link that somebody has placed.
+            # An existing file belongs to another run, or is a link that somebody else has created.
             if not self._done:
                 self.remove()
             with naming(self._path), open(self._path, "r+b", opener=open_for_writing) as file:
@@ -216,7 +215,7 @@ class Trail:
         return {"steps": steps}
 
     def read(self, header: Mapping[str, Any], keep: int) -> dict[str, Array]:
-        """Read the steps that a checkpoint refers to."""
+        """Return the array of steps to which a checkpoint refers, by name."""
         steps = header["steps"]
         if steps is None:
             return {}
@@ -234,7 +233,7 @@ class Trail:
                 lines.append(np.frombuffer(file.read(width * 8)))
         heads = [line[:_HEAD].tolist() for line in lines]
         if heads != [[number, steps["mark"]] for number in numbers]:
-            raise self._others("are not those of the checkpoint")
+            raise self._others("do not belong to the checkpoint")
         self._done, self._mark = count, float(steps["mark"])
         return {"steps": np.stack(lines)[:, _HEAD:]}
 
@@ -247,27 +246,27 @@ class Trail:
 
 
 def open_for_writing(path: str, flags: int) -> int:
-    """Open a file that belongs to its owner alone, and follow no symbolic link."""
+    """Open a file for writing as `opener` does, but never follow a symbolic link."""
     return opener(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0))
 
 
 HEADER: Final = "header.json"
-# The function that loads each kind of file.
+# The function that loads each kind of file
 _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}
-_PLAIN: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
-# The key of a dataclass field that is not packed here but by other means.
+_PLAIN_TYPES: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
+# The metadata key of a dataclass field that `pack` leaves out because it is saved elsewhere
 APART = "apart"
-# The key in the field of an array to which columns are only added, and the end of the array's name when it is packed.
+# The metadata key of an array that only grows by columns. It is also the suffix of the array's packed name.
 GROWS: Final = "+"
 
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file in errors that occur while it is written, because a full disk names none."""
+    """Add the file's name to errors while it is written, because the error of a full disk names no file."""
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # numpy raises such an error, which says how much it has written.
+        if error.errno is None:  # numpy raises an OSError without a number, which says how much was written.
             raise OSError(errno.EIO, str(error), str(path)) from error
         error.filename = str(path)
         raise
@@ -275,7 +274,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool = True) -> Iterator[IO[bytes]]:
-    """Open a stream that replaces the file as a whole, or leaves the old one in place.
+    """Open a stream that replaces the file completely, or leaves the old file unchanged.
 
     A `private` file is readable by its owner only. Without `sync` a file may be damaged if the machine stops.
     """
@@ -286,7 +285,7 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
-                if not private:  # mkstemp makes files private, but ours are mostly ordinary files.
+                if not private:  # mkstemp creates private files, but most files should have the usual permissions.
                     umask = os.umask(0)  # Reading the umask requires setting it.
                     os.umask(umask)
                     place = file.fileno() if os.chmod in os.supports_fd else temporary
@@ -319,12 +318,14 @@ def write(
 
 
 def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the header and arrays of a file. A `private` file must be one that only this user can have written.
+    """Return the header and arrays of a file. With `private`, refuse a file that another user may have written.
+
+    Reading takes no more memory than the file's size, whatever the headers in the file say.
 
     Raises
     ------
     DataError
-        If it is not such a file. Reading takes no more memory than the file's size, whatever its headers say.
+        If the file is of another kind or damaged, or with `private`, if another user may have written it.
     """
     checks.path_of(f"the {kind}", path)
     if Path(path).is_dir():
@@ -359,13 +360,13 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
     Raises
     ------
     DataError
-        If the bytes are of another kind or damaged. Reading takes no more memory than their number.
+        If the bytes are of another kind or damaged. Reading takes no more memory than the number of bytes.
     """
     try:
         header, arrays = _load(BytesIO(packed))
         if header.get("kind") != kind:
             raise ValueError("another kind")
-    except Exception as error:  # For bytes from elsewhere, numpy and zipfile raise nearly anything.
+    except Exception as error:  # For foreign bytes, numpy and zipfile raise errors of many classes.
         raise DataError(
             f"These bytes are not a {kind} of flower_pca: they cannot be read ({type(error).__name__}). Ask the "
             f"sender to save the {kind} again."
@@ -374,7 +375,7 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
 
 
 def kind(path: str | os.PathLike[str]) -> str:
-    """Return the kind of a file, or "" for a file of another program."""
+    """Return the kind of a file, or "" if another program has written the file."""
     try:
         with refuse_others(path, "file"), open(path, "rb") as stream:
             return str(_load(stream)[0].get("kind", ""))
@@ -384,7 +385,7 @@ def kind(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Turn errors of Python, numpy and zipfile about malformed content into one sentence about the file."""
+    """Convert errors of Python, numpy and zipfile about malformed content into a DataError that names the file."""
     try:
         yield
     except (FileNotFoundError, PermissionError, FlowerPCAError):
@@ -396,7 +397,7 @@ def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
 
 
 def from_npy(packed: bytes) -> Array:
-    """Return the array in numpy's format that these bytes hold. Raise ValueError for a pickle or an array too long."""
+    """Return the array that these bytes contain in numpy's format. Raise ValueError for a pickle or a wrong length."""
     stream = BytesIO(packed)
     shape, by_columns, dtype = check_npy(stream, len(packed))
     values = np.frombuffer(packed, dtype, math.prod(shape), stream.tell())
@@ -404,7 +405,7 @@ def from_npy(packed: bytes) -> Array:
         order: Literal["F", "C"] = "F"
     else:
         order = "C"
-    # An array within bytes is read-only.
+    # An array that refers to bytes is read-only, so it is copied.
     return values.reshape(shape, order=order).copy(order="K")
 
 
@@ -413,17 +414,17 @@ def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
     start = stream.read(10)
     shape, by_columns, dtype = _npy_header(start + stream.read(int.from_bytes(start[8:], "little")))
     if math.prod(shape) * dtype.itemsize > size:
-        raise ValueError("an array longer than its bytes")
+        raise ValueError("an array that is longer than its bytes")
     return shape, by_columns, dtype
 
 
 @functools.lru_cache(maxsize=512)
 def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Parse the header of an array. Results are kept, because numpy runs Python's parser, and headers repeat."""
+    """Parse the header of an array. Results are cached, because numpy runs Python's parser and headers repeat."""
     stream = BytesIO(start)
-    # Other dtypes are records with many names.
+    # Only records with many field names need a later version of the format.
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
-        raise ValueError(f"numpy's format {version}")
+        raise ValueError(f"an array in version {version} of numpy's format")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype.hasobject or min(shape, default=0) < 0:
         raise ValueError("a pickle, or an array of negative size")
@@ -435,7 +436,7 @@ def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str
     head = np.frombuffer(text.encode(), dtype=np.uint8)
     whole = _Archive(stream, "w")
     for name, a in {HEADER: head, **arrays}.items():
-        # The length of a part is unknown when it begins, and may exceed 2 GB.
+        # The length of a part is unknown when writing begins, and may exceed 2 GB.
         with whole.open(f"{name}.npy", "w", force_zip64=True) as part:
             np.lib.format.write_array(part, np.asanyarray(a), allow_pickle=False)
     whole.close()
@@ -463,12 +464,12 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
         arrays = {part.filename.removesuffix(".npy"): from_npy(whole.read(part)) for part in parts}
     header = dict(json.loads(arrays.pop(HEADER).tobytes()))
     if sorted(arrays) != header.pop("arrays"):
-        raise ValueError("not all arrays are there")
+        raise ValueError("some arrays are missing")
     return header, arrays
 
 
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
-    """Pack a dataclass or a part of one into JSON. Its arrays go into `arrays`, under `name`."""
+    """Return a dataclass or its parts as JSON values, and add its arrays to `arrays`, with names after `name`."""
     if is_dataclass(value) and not isinstance(value, type):
         kept = {f.name: GROWS if GROWS in f.metadata else "" for f in fields(value) if APART not in f.metadata}
         return {field: pack(getattr(value, field), arrays, f"{name}.{field}{end}") for field, end in kept.items()}
@@ -487,18 +488,18 @@ def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
 
 @functools.cache
 def _types_of(kind: type) -> dict[str, Any]:
-    """Return the types of a class's fields. Python would parse their text again at every call."""
+    """Return the types of a class's fields. They are cached, because Python parses their text at every call."""
     return typing.get_type_hints(kind)
 
 
 def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     """Rebuild the value of this type that `pack` took apart."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    # Newer NDArrays are aliases.
+    # Newer versions of numpy define NDArray as an alias.
     origin = typing.get_origin(getattr(origin, "__value__", None)) or origin
     if origin in (typing.Union, types.UnionType):
         kinds = [option for option in arguments if option is not types.NoneType]
-        if value is None or type(value) in (plain for option in kinds[1:] for plain in _PLAIN.get(option, ())):
+        if value is None or type(value) in (plain for option in kinds[1:] for plain in _PLAIN_TYPES.get(option, ())):
             return value
         return unpack(kinds[0], value, arrays)
     if is_dataclass(kind) and isinstance(kind, type):
@@ -519,8 +520,8 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
     # `isinstance` would accept True as an int.
-    if kind in _PLAIN and type(value) not in _PLAIN[kind]:
-        raise ValueError(f"{type(value).__name__} for {kind.__name__}")
+    if kind in _PLAIN_TYPES and type(value) not in _PLAIN_TYPES[kind]:
+        raise ValueError(f"a {type(value).__name__} instead of a {kind.__name__}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The history of a run: what happened in each round, and how the run ended."""
+"""The history of a run: its rounds, and the status with which it ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flower_pca.base.shown import brief
 
 @dataclass(frozen=True)
 class Round:
-    """One message to the clients, and its result.
+    """One message to the clients, and the figures of its answers.
 
     Attributes
     ----------
@@ -23,17 +23,17 @@ class Round:
     stage : str
         The stage of the run that sent it, such as "opening".
     asked, answered : int
-        How many clients were asked, and how many answered.
+        The number of clients that were asked, and the number of clients that answered.
     failures : dict
-        Why a client did not answer, by client.
+        The reason why a client did not answer, by client.
     bytes_down, bytes_up : int
-        What was sent to all clients together, and what all clients sent.
+        The number of bytes sent to all clients together, and the number of bytes that all clients sent.
     seconds : float
-        How long the message took.
+        The time from sending the message until all answers were processed.
     metrics : dict
-        What was measured, such as the error.
+        The measured figures, such as the error, by name.
     notes : dict
-        What clients reported beside their answers, by client.
+        The notes on clients that answered, for example that a client has lost its state, by client.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class Round:
 
     @property
     def words(self) -> str:
-        """Say how many clients answered, what was measured, and how much was sent."""
+        """The number of clients that answered, the measured figures and the traffic, as a text."""
         numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
         if self.failures:
             failed = f", {len(self.failures)} failed"
@@ -87,16 +87,16 @@ class Earlier:
 
 @dataclass(frozen=True)
 class History:
-    """The rounds of a run in order. For an endless run, the newest rounds and the totals of the others.
+    """The rounds of a run in order. For an endless run, the newest rounds and the totals of earlier rounds.
 
     Attributes
     ----------
     rounds : tuple of Round
         The rounds that are kept.
     gone : Earlier
-        What those before them came to.
+        The totals of earlier rounds, which are no longer kept.
     limit : int or None
-        How many are kept; None for all.
+        The largest number of rounds that are kept, or None for all rounds.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class History:
         return longer.newest(self.limit)
 
     def newest(self, most: int | None) -> History:
-        """Return the history with at most this many rounds, and the totals of the others."""
+        """Return the history with at most this many rounds, and the totals of earlier rounds."""
         if most is None:
             over = 0
         else:
@@ -193,7 +193,7 @@ class History:
 
 
 def _figure(value: float) -> str:
-    """Write a measured figure with three digits, and a count as it is."""
+    """Write a measured figure with three digits, and a count with all digits."""
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.2e}"
@@ -220,7 +220,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """How a run ended: an outcome, and the sentence that explains it.
+    """The end of a run: an outcome, and the sentence that explains it.
 
     Attributes
     ----------
@@ -255,5 +255,5 @@ class Status:
         return f"{self.outcome.value}: {self.words}"
 
 
-# The end of a stage with a fixed number of messages.
+# The status of a stage with a fixed number of messages, at its end
 ANSWERED: Final = Status(Outcome.DONE, "all messages were answered")

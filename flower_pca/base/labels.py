@@ -1,8 +1,8 @@
 """The names of columns, clients and counts, for comparison and for display.
 
-The same letter may be one character or two (é), and names in spreadsheets may contain spaces and line ends. So every
-reader normalizes names, and names that look the same are the same. Messages show the remaining differences. Control
-characters are written out. This module also names columns and clients without a name.
+Unicode may represent a letter such as é by one character or by two, and names in spreadsheets may contain spaces and
+line ends. Every reader therefore normalizes names, so that names are equal if they look the same. Messages show the
+remaining differences, with escaped control characters. This module also names columns and clients without a name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-# Texts for missing values: as pandas prints them, and as R, Excel and databases write them.
+# The texts that pandas, R, Excel and databases write for a missing value
 GAPS: Final = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NaT", "NULL", "null", "None"}
 )  # fmt: skip
@@ -23,7 +23,7 @@ INDEX: Final = "column 1 without a name (it looks like the index that pandas wri
 
 
 def clean(name: str) -> str:
-    """Return the name in normal form (NFC), with single spaces and without unprintable characters."""
+    """Return the name in normal form (NFC), with single spaces and with escaped unprintable characters."""
     if name.isascii() and name.isprintable() and "  " not in name and name == name.strip():
         return str(name)  # Most names are clean, and a table may have a million of them.
     line = " ".join(unicodedata.normalize("NFC", name).split())
@@ -47,12 +47,12 @@ def nameless(places: Sequence[int], count: int) -> str:
 
 
 def double(name: str) -> str:
-    """Describe the columns that share a name."""
+    """Describe a name that several columns have."""
     return f"{name!r} more than once"
 
 
 def unlike(lacking: Iterable[str], beyond: Iterable[str]) -> str:
-    """Describe how names differ from missing names that are nearly the same, or return "" if none is near."""
+    """Describe the difference between a lacking name and a similar name in `beyond`, or return "" without one."""
     near = {_outline(name): name for name in beyond}
     pairs = [(name, near[_outline(name)]) for name in lacking if _outline(name) in near]
     if not pairs:
@@ -65,7 +65,7 @@ def unlike(lacking: Iterable[str], beyond: Iterable[str]) -> str:
 
 
 def _outline(name: str) -> str:
-    """Reduce a name to its rough form: without case, and with look-alike letters of all scripts made equal."""
+    """Return a name in lower case, with the same letter for letters of all scripts that look alike."""
     return "".join(map(_letter, unicodedata.normalize("NFKC", name).casefold()))
 
 
@@ -85,14 +85,14 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
-    """Return the names of `count` columns. Unnamed ones are called "column 0" and so on."""
+    """Return the names of `count` columns. Without names, these are "column 0" and so on."""
     if names is None:
         return [f"column {j}" for j in range(count)]
     return [str(name) for name in names]
 
 
 def texts(names: Sequence[str]) -> Array:
-    """Return names as an array of objects, like scikit-learn's."""
+    """Return names as an array of objects, as scikit-learn has them."""
     return np.array(list(names), dtype=object)
 
 
@@ -128,7 +128,7 @@ def range_of(what: str, numbers: Sequence[int]) -> str:
 
 
 def leading(weights: Array, most: int) -> Array:
-    """Return the positions of the `most` largest absolute weights, largest first, without zeros."""
+    """Return the positions of the weights with the largest absolute values, at most `most`, without zeros."""
     order = np.argsort(-np.abs(weights), kind="stable")[:most]
     return np.asarray(order[np.abs(weights[order]) > 0.0])
 
@@ -164,14 +164,14 @@ def noun(number: int, what: str) -> str:
 def size(number: float) -> str:
     """Write a number of bytes: "606 B", "35.2 kB"."""
     power = 0
-    # The limit is that of three digits, because 999.9 would be shown as 1e+03.
+    # The number is rounded to three digits before the comparison, because 999.9 would be shown as 1e+03.
     while float(f"{number:.3g}") >= 1000.0 and power < len(_UNITS) - 1:
         number, power = number / 1000.0, power + 1
     return f"{number:.3g} {_UNITS[power]}"
 
 
 def bounds(share: Array) -> str:
-    """Write a share that is known up to bounds."""
+    """Write a share of which only bounds are known: "about 20%", "20% to 30%"."""
     low, high = (round(100.0 * float(end)) for end in share)
     if low == 0 and high == 100:
         return "unknown"

@@ -1,4 +1,4 @@
-"""Geometry of subspaces, and eigenvalues. Z and U are d x p and orthonormal unless a function says otherwise.
+"""Geometry of subspaces, and eigenvalues. Z and U are d x p and orthonormal unless a docstring says otherwise.
 
 Medians are taken over clients, so that a minority of clients cannot move them far. A client with weight w counts as w
 clients. Without weights, each client counts once.
@@ -17,26 +17,26 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
 
-# Entries this close to the largest count as equally large when a sign is chosen.
+# Entries that differ from the largest entry by at most this share count as equally large when a sign is chosen.
 _TIE = 1e-8
-# A direction below so many multiples of sqrt(d) eps theta_1 is rounding.
-_VANISHED: Final = 16.0
+# Directions shorter than this multiple of sqrt(d) eps theta_1 are rounding errors.
+_ROUNDING_MULTIPLE: Final = 16.0
 _DRAWN: Final = 2**16  # random numbers that are drawn at a time
 # The smallest singular value, for columns of length 1, at which their products are accurate enough.
-_PLAIN: Final = 1e-4
-# If products of columns deviate by less than this from those of orthonormal columns, the square of the deviation is
-# rounding.
-_LITTLE: Final = 1e-7
+_SMALLEST_SINGULAR_VALUE: Final = 1e-4
+# If products of columns deviate by at most this from the products of orthonormal columns, the square of the deviation
+# is a rounding error.
+_SMALL_DEVIATION: Final = 1e-7
 # The largest part of an orthonormal block along a basis for which one projection makes it orthogonal.
-_ASIDE: Final = 1e-5
+_LARGEST_OVERLAP: Final = 1e-5
 _ENTRIES: Final = 2**20  # entries of a large matrix that are copied at a time
 _ROWS: Final = 1024  # rows that are replaced at a time
-_COLUMNS: Final = 2**10  # Columns of blocks that are collected before their factor replaces them.
+_COLUMNS: Final = 2**10  # columns of blocks that are collected before their factor replaces them
 # Between this square and its inverse, no relevant square underflows or overflows.
 _SAFE: Final = 1e-200
 _SMALL: Final = 1e-140  # the length of a column below which its square loses digits
 _AT_ONCE: Final = 32  # reflections of a QR that LAPACK applies together
-_LARGE: Final = 300  # From this side on, a few eigenvectors cost less than all.
+_LARGE: Final = 300  # the side of a matrix from which a few eigenvectors cost less than all
 
 
 def qr(Y: Array) -> tuple[Array, Array]:
@@ -72,7 +72,9 @@ def _blas() -> Any:
 
 
 def _reflect(Y: Array) -> tuple[Array, Array, Array]:
-    """Return Y as Householder reflections below R, and the signs of R's diagonal. numpy takes twice as long."""
+    """Return Y as R and Householder reflections, their factors, and the signs of R's diagonal. numpy takes twice as
+    long.
+    """
     lwork = _AT_ONCE * Y.shape[1]
     reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
     # `np.sign` of a 0 on the diagonal would remove its column of Q.
@@ -80,7 +82,7 @@ def _reflect(Y: Array) -> tuple[Array, Array, Array]:
 
 
 def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:
-    # Q replaces the reflections.
+    # LAPACK overwrites the reflections with Q.
     Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau), overwrite_a=True)
     return np.asarray(np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False))
 
@@ -105,7 +107,7 @@ def independent(Y: Array, floor: float) -> Array:
 
 def spanning(Y: Array) -> Array:
     """Return an orthonormal basis of span(Y), with fewer columns if Y has a lower rank."""
-    return independent(Y, _VANISHED * np.sqrt(len(Y)) * np.finfo(float).eps * norm2(Y))
+    return independent(Y, _ROUNDING_MULTIPLE * np.sqrt(len(Y)) * np.finfo(float).eps * norm2(Y))
 
 
 def polar(W: Array) -> Array:
@@ -131,9 +133,9 @@ def leading(stack: Array, width: int) -> Array:
 
 
 class SideBySide:
-    """Blocks H of d rows side by side, where d columns with the same HH' replace more than a thousand.
+    """Blocks of d rows side by side. Many columns are replaced by d columns H with the same HH'.
 
-    Many blocks thus need no more memory than a few.
+    Therefore many blocks need no more memory than a few.
     """
 
     def __init__(self) -> None:
@@ -168,7 +170,7 @@ def norm2(E: Array) -> float:
 
 
 def column_norms(E: Array) -> Array:
-    """Return the norms of the columns, without overflow of squares and with little memory."""
+    """Return the norms of the columns, without overflow of squares and without a copy of a large matrix."""
     # np.abs would make a copy as large as the matrix.
     size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
     few = max(_ENTRIES // max(len(E), 1), 1)
@@ -179,9 +181,9 @@ def column_norms(E: Array) -> Array:
 
 
 def _lengths(E: Array) -> Array:
-    """Return the norms of columns whose squares stay in range. BLAS sums few columns five times faster than numpy."""
+    """Return the norms of columns whose squares do not overflow. BLAS sums few columns five times faster than numpy."""
     rows = max(_ENTRIES // max(E.shape[1], 1), 1)
-    # The squares of all entries would take as much memory as the matrix.
+    # The squares of all entries at once would take as much memory as the matrix.
     parts = (E[i : i + rows] for i in range(0, len(E), rows))
     return np.asarray(np.sqrt(sum((np.ones(len(part)) @ (part * part) for part in parts), np.zeros(E.shape[1]))))
 
@@ -202,8 +204,8 @@ def sin_theta(Z: Array, U: Array) -> float:
 def principal_angles(A: Array, B: Array) -> Array:
     """Return the angles between span(A) and span(B), ascending, accurate for small and large angles.
 
-    As Bjoerck and Golub 1973: the arcsin of singular values of (I - AA')B for angles below pi/4, and
-    the arccos of singular values of A'B for larger ones.
+    The method is that of Bjoerck and Golub (1973): the arcsin of singular values of (I - AA')B for angles
+    below pi/4, and the arccos of singular values of A'B for larger angles.
     """
     if A.shape[1] < B.shape[1]:
         A, B = B, A
@@ -221,14 +223,14 @@ def fix_signs(V: Array) -> Array:
     """Flip columns so that their largest entry is positive. Among equally large entries, the first counts."""
     rows = np.ascontiguousarray(V.T)
     size = np.abs(rows)
-    # Otherwise rounding, which depends on how rows are dealt to clients, would choose among equals.
+    # Otherwise rounding errors, which depend on how rows are divided among clients, would choose among equal entries.
     first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=1, initial=0.0, keepdims=True), axis=1)
     return np.asarray(V * np.where(rows[np.arange(len(rows)), first] < 0, -1.0, 1.0))
 
 
 def eigh_descending(H: Array) -> tuple[Array, Array]:
     """Return the eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
-    # LAPACK reads one triangle only, but rounding or noise of a channel makes both differ.
+    # LAPACK reads only one triangle, but the triangles differ by rounding errors or the noise of a channel.
     values, vectors = np.linalg.eigh((H + H.T) / 2)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
 
@@ -249,16 +251,16 @@ def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
 
 
 def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
-    """Return Ritz values of C on span(Z) for Y = CZ, largest first, Z and Y rotated to match, and the residuals."""
+    """Return the Ritz values of C on span(Z) for Y = CZ, largest first, the rotated Z and Y, and the residuals."""
     values, W = eigh_descending(Z.T @ Y)
     Z, Y = Z @ W, Y @ W
     return values, Z, Y, column_norms(Y - Z * values)
 
 
 def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
-    """Return orthonormal axes of span(Z) along which Z'CZ is diagonal, and C along them, largest first.
+    """Return orthonormal axes A of span(Z) for which A'CA is diagonal, and this diagonal, largest first.
 
-    There are fewer axes than columns of Z if these are linearly dependent.
+    `cross` is Z'CZ. If the columns of Z are linearly dependent, there are fewer axes than columns.
     """
     U, sizes, W = np.linalg.svd(Z, full_matrices=False)
     rank = int(np.sum(sizes > len(Z) * np.finfo(np.float64).eps * sizes[0]))
@@ -270,9 +272,9 @@ def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
 def random_block(d: int, p: int, seed: int) -> Array:
     """Return a read-only d x p block of independent N(0, 1) numbers, the same on every machine.
 
-    The numbers are made by Box-Muller from raw bits, because numpy guarantees the streams of its bit generators but not
-    those of its distributions. All clients of one process and their server draw the same block, so the newest blocks
-    are kept, but only one if it is large.
+    The Box-Muller method computes the numbers from raw bits, because numpy guarantees the streams of its bit generators
+    but not the streams of its distributions. All clients of one process and their server draw the same block.
+    Therefore the newest four small blocks and the newest large block are cached.
     """
     if d * p <= _DRAWN:
         return _small_block(d, p, seed)
@@ -282,16 +284,16 @@ def random_block(d: int, p: int, seed: int) -> Array:
 def _box_muller(d: int, p: int, seed: int) -> Array:
     block: Array = np.empty(d * p)
     first = np.random.PCG64(seed)
-    # Radius and angle need different numbers, so these begin where the first ones end.
+    # Radius and angle need different numbers, so the second stream begins where the first one ends.
     second = np.random.PCG64(seed).advance(d * p)
-    for i in range(0, d * p, _DRAWN):  # The bits of both are drawn in pieces.
+    for i in range(0, d * p, _DRAWN):  # The bits of both streams are drawn in pieces.
         part = block[i : i + _DRAWN]
         drawn = (bits.random_raw(len(part)) for bits in (first, second))
         u, v = ((words >> np.uint64(11)) * 2.0**-53 for words in drawn)
         # u may be 0 but never 1, so that no logarithm is infinite.
         part[:] = np.sqrt(-2.0 * np.log1p(-u)) * np.cos(2.0 * np.pi * v)
     block = block.reshape(d, p)
-    # All callers get this same block.
+    # All callers get the same array, so nobody may change it.
     block.flags.writeable = False
     return block
 
@@ -306,14 +308,14 @@ def random_basis(d: int, p: int, seed: int) -> Array:
 
 
 def times(Y: Array, W: Array) -> Array:
-    """Return Y W in the memory order of Y, because BLAS takes up to twice as long for the other one."""
+    """Return Y W in the memory order of Y, because BLAS takes up to twice as long for the other order."""
     if Y.flags.c_contiguous:
         return np.asarray(Y @ W)
     return np.asarray((W.T @ Y.T).T)
 
 
 def inner(Q: Array, B: Array) -> Array:
-    """Return Q'B, in the way that takes BLAS less time if Q has many more columns than B."""
+    """Return Q'B, in the order that is faster in BLAS if Q has many more columns than B."""
     if Q.flags.c_contiguous:
         return np.asarray(Q.T @ B)
     return np.asarray((B.T @ Q).T)
@@ -330,25 +332,26 @@ def subtract(Y: Array, Q: Array, W: Array) -> None:
 def next_block(
     S: Array, Q: Array, first: float, *, skew: float = 0.0, T: Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """Return B = orth((I - QQ')S), the next block of a Krylov space without rounding directions, with Q'S and B'S.
+    """Return B = orth((I - QQ')S), the next block of a Krylov space, with Q'S and B'S.
 
-    If nearly all of S along Q has been taken out before, Q is read twice instead of four times.
-    `first` is about the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told
-    from rounding.
+    B has no directions that are rounding errors: directions shorter than 16 sqrt(d) eps `first`, where
+    `first` is about the largest Ritz value. If S is nearly orthogonal to Q already, Q is read twice
+    instead of four times.
 
-    With T = Q'CQ, parts of S along Q that leave Q'B below `skew` in this block and in the next one (in spectral norm)
-    need not be taken out. What remains in B is then missing in Q'S, so that S = Q (Q'S) + B (B'S) always holds.
+    With T = Q'CQ, parts of S along Q need not be removed if Q'B stays below `skew` in this block and in the next one
+    (in spectral norm). The returned Q'S then lacks the part that remains in B, so that S = Q (Q'S) + B (B'S) always
+    holds.
     """
-    floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
+    floor = _ROUNDING_MULTIPLE * np.sqrt(len(Q)) * np.finfo(float).eps * first
     found = _by_gram(S, floor)
     if found is not None:
         block, R = found
         off = inner(Q, block)
-        if np.abs(off).max(initial=0.0) < _ASIDE:
+        if np.abs(off).max(initial=0.0) < _LARGEST_OVERLAP:
             if T is not None:
-                # The next block has the product of this one divided by lengths like those in R.
+                # The next block is about the product of this block divided by the lengths in R.
                 grown = T @ off / max(float(np.linalg.norm(R, -2)), floor)
-                off = _take_out(block, Q, off, grown, skew)
+                off = _subtract_projection(block, Q, off, grown, skew)
             else:
                 subtract(block, Q, off)
             block, turn = polished(block, keep=False)
@@ -369,14 +372,14 @@ def next_block(
     return block, inside, block.T @ rest
 
 
-def _take_out(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> Array:
-    """Subtract the part Q off from a block in place, except for directions of `off` and `grown` below `skew`.
+def _subtract_projection(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> Array:
+    """Subtract Q @ off from a block in place, except for directions in which `off` and `grown` are below `skew`.
 
-    Returns what was taken out of `off`.
+    Return the part of `off` that was subtracted.
     """
     squares, V = eigh_descending(off.T @ off + grown.T @ grown)
     count = int(np.sum(squares > skew**2))
-    # Otherwise rounding could hide a direction, or few columns would not be much faster.
+    # Directions are left out only if rounding cannot hide one, and if this saves at least half of the columns.
     if squares[0] * np.finfo(float).eps < skew**2 and 2 * count <= len(V):
         V = V[:, :count]
         some = off @ V
@@ -388,22 +391,22 @@ def _take_out(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> 
 
 
 def blocks(A: Array, B: Array, C: Array, D: Array) -> Array:
-    """Return the matrix [[A, B], [C, D]], as `np.block` does, which takes several times as long for small ones."""
+    """Return the matrix [[A, B], [C, D]]. `np.block` takes several times as long for small matrices."""
     (m, n), whole = A.shape, np.empty((len(A) + len(C), A.shape[1] + B.shape[1]))
     whole[:m, :n], whole[:m, n:], whole[m:, :n], whole[m:, n:] = A, B, C, D
     return whole
 
 
 def polish(Z: Array) -> Array:
-    """Orthonormalize columns that are nearly orthonormal by one Newton step of `polar`, faster than `orth`."""
+    """Orthonormalize nearly orthonormal columns by one Newton step of `polar`, which is faster than `orth`."""
     return polished(Z)[0]
 
 
 def polished(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
-    """Return the polished columns and the small matrix that turns them into Z, whose memory they take unless `keep`."""
+    """Return polished columns Q and the small matrix R with Z = Q R. Unless `keep`, Q may overwrite Z."""
     off = Z.T @ Z
     off.flat[:: len(off) + 1] -= 1.0
-    if np.abs(off).max(initial=0.0) > _LITTLE:
+    if np.abs(off).max(initial=0.0) > _SMALL_DEVIATION:
         return qr(Z)
     one = np.eye(len(off))
     step, turn = one - off / 2.0, one + off / 2.0
@@ -415,18 +418,19 @@ def polished(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
 
 
 def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
-    """Compute nearly `independent` at a third of its cost, or None if the Gram matrix is not accurate enough.
+    """Return a nearly orthonormal B and a matrix R with Y = B R, or None if the Gram matrix is not accurate enough.
 
-    Columns are scaled to length 1. Directions longer than 1e-4 are kept, and all others must be
-    shorter than the floor. The second matrix turns the result into Y, without the directions that are not kept.
+    B has about the same span as `independent`, at a third of the cost. Columns are scaled to length 1. Directions
+    longer than 1e-4 are kept, and all other directions must be shorter than the floor, so that B R lacks only these.
     """
     sizes = _lengths(Y)
-    # Below, 1e-4 of a column counts, and has to be more than the floor. NaN passes no comparison.
-    least = max(floor / _PLAIN, _SMALL)
+    # Directions of 1e-4 of the length of a column are kept below, so this length must exceed the floor. Comparisons
+    # with NaN are false.
+    least = max(floor / _SMALLEST_SINGULAR_VALUE, _SMALL)
     if not least < sizes.min(initial=np.inf) <= sizes.max(initial=0.0) < np.inf:
         return None
     squares, V = eigh_descending(Y.T @ Y / (sizes[:, None] * sizes))
-    count = int(np.sum(squares > _PLAIN**2 * squares[0]))
+    count = int(np.sum(squares > _SMALLEST_SINGULAR_VALUE**2 * squares[0]))
     W = V / sizes[:, None]
     if count < len(V) and np.linalg.norm(Y @ W[:, count:]) * sizes.max() > floor:
         return None
@@ -435,7 +439,7 @@ def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:
-    """Return the largest eigenvalue of a positive matrix by a few power steps, never above the true one."""
+    """Return a close lower bound on the largest eigenvalue of a positive matrix, from a few power steps."""
     Z = random_basis(d, min(4, d), seed=0)
     for _ in range(steps - 1):
         Z = orth(product(Z).astype(np.float64))
@@ -443,7 +447,7 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) ->
 
 
 def about_norm2(T: Array) -> float:
-    """Return about the largest eigenvalue of a small symmetric matrix, and never more, by the power method."""
+    """Return a close lower bound on the spectral norm of a small symmetric matrix, by the power method."""
     largest = float(np.abs(T).max(initial=0.0))
     if largest == 0.0:
         return 0.0
@@ -464,7 +468,7 @@ def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) ->
         return product(z.reshape(d, -1)).astype(np.float64)
 
     operator = LinearOperator((d, d), matvec=apply, matmat=apply, dtype=np.float64)
-    # ARPACK would draw a different start each time.
+    # Without a given start, ARPACK would draw a different one each time.
     start = random_block(d, 1, seed=0)[:, 0]
     if not apply(start).any():  # ARPACK cannot start if the matrix is zero.
         return np.zeros(k), np.zeros((d, k))
@@ -477,8 +481,9 @@ def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) ->
 class Power:
     """The power method on an orthonormal block, with a QR every few products.
 
-    U is the newest orthonormal block, with its product if that is known. C^inside U is the next block
-    to send.
+    U is the newest orthonormal block with a known or coming product, and `product` is C U, or None while
+    it is unknown. `block` is the next block to send, after `inside` products since the last QR. With a QR
+    after every product, the caller sets U to the sent block before it calls `step`.
     """
 
     U: Array
@@ -488,11 +493,11 @@ class Power:
 
     @classmethod
     def of(cls, U: Array) -> Power:
-        """Begin an iteration."""
+        """Return the iteration before its first product, from an orthonormal block."""
         return cls(U, None, U)
 
     def step(self, Y: Array, qr_every: int) -> Power:
-        """Take a step with Y = C block + W. The block is orthonormalized after every `qr_every` products."""
+        """Return the iteration after Y = C block + W. The block is orthonormalized after every `qr_every` products."""
         inside = self.inside + 1
         product = Y if inside == 1 else self.product
         if inside < qr_every:
@@ -500,27 +505,28 @@ class Power:
         U = orth(Y)
         if qr_every > 1:
             return Power.of(U)
-        # The product of this very block is kept, because it describes the previous U. For a longer block it is out of
+        # The product is kept, because it is the product of U. With more products between two QRs, it would be out of
         # date.
         return Power(self.U, product, U)
 
 
-_HALF: Final = 1e-9  # Half of the weights may be missed by this share of their sum.
-_STEPS: Final = 1000
-# The coefficients have settled if all of them together change by less than this.
-_STILL: Final = 1e-12
-_APART: Final = 1e-12  # the least divisor, as a share of a length
+_HALF_ERROR: Final = 1e-9  # the rounding error of half of the sum of weights, as a share
+_STEPS: Final = 1000  # the most steps of Weiszfeld's method
+# The iteration ends when the changes of all coefficients add up to at most this.
+_CONVERGED: Final = 1e-12
+_SMALLEST_DISTANCE: Final = 1e-12  # the least divisor, as a share of a length
 
 
 def median(values: Array, weights: Array) -> Array:
-    """Return the median over the first axis for each entry: the mean of the two middle values, as `np.median`.
+    """Return the weighted median over the first axis. As in `np.median`, it is the mean of the two middle values.
 
     Parameters
     ----------
     values : ndarray
-        (N, ...).
+        The values, (N, ...).
     weights : ndarray
-        (N,), or (N, ...) for each entry its own; 0 leaves a value out.
+        The weights of the values, (N,), or a separate weight for each entry, (N, ...). A weight of 0 leaves a value
+        out.
     """
     order = np.argsort(values, axis=0)
     values = np.take_along_axis(values, order, axis=0)
@@ -528,7 +534,7 @@ def median(values: Array, weights: Array) -> Array:
     by_entry = np.broadcast_to(by_client, values.shape)
     passed = np.cumsum(np.take_along_axis(by_entry, order, axis=0), axis=0)
     half = passed[-1:] / 2.0
-    slack = _HALF * half
+    slack = _HALF_ERROR * half
     lower = np.argmax(passed >= half - slack, axis=0)[None]
     upper = np.argmax((passed > half + slack) | (passed == passed[-1:]), axis=0)[None]
     both = (np.take_along_axis(values, place, axis=0)[0] for place in (lower, upper))
@@ -538,28 +544,28 @@ def median(values: Array, weights: Array) -> Array:
 def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array) -> Array:
     """Return coefficients a, which sum to 1, of the geometric median sum_i a_i P_i of points.
 
-    It is the point m with the least sum of w_i |P_i - m|. Weiszfeld's steps set a_i to
-    w_i / |P_i - m|, until they settle, and |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2: the points
-    themselves are never touched.
+    The geometric median is the point m with the least sum of w_i |P_i - m|. Weiszfeld's method sets a_i to
+    w_i / |P_i - m|, scaled to the sum 1, until the coefficients converge. It needs only inner products of
+    the points, because |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2.
 
     Parameters
     ----------
     product : callable
-        <P_i, sum_j a_j P_j> of coefficients a, (N,).
+        Returns the inner products <P_i, sum_j a_j P_j> for coefficients a, (N,).
     squares : ndarray of shape (N,)
-        |P_i|^2.
+        The squared lengths |P_i|^2.
     weights : ndarray of shape (N,)
-        w.
+        The weights w_i.
     """
     a = weights / weights.sum()
-    least = _APART**2 * float(np.max(squares, initial=0.0)) or 1.0
+    least = _SMALLEST_DISTANCE**2 * float(np.max(squares, initial=0.0)) or 1.0
     for _ in range(_STEPS):
         along = product(a)
-        # These cancel near a point and may be negative. A point may also be the median itself.
+        # Near a point, these terms cancel and may become negative. If a point is the median, its distance is 0.
         apart = squares - 2.0 * along + a @ along
         pulls = weights / np.sqrt(np.maximum(apart, least))
         before, a = a, pulls / pulls.sum()
-        if np.abs(a - before).sum() <= _STILL:
+        if np.abs(a - before).sum() <= _CONVERGED:
             break
     return np.asarray(a)
 

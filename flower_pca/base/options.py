@@ -1,8 +1,8 @@
 """Settings in the advice of messages, and their names in Python, at the command line and in a run-config.
 
-A sentence is an f-string with `option("missing", "mean")` where it advises a setting. The setting is enclosed in two
-marks until the sentence is shown. `Sentence` shows it in Python's words and keeps the marks. `in_words` puts it into
-the words of another interface.
+A message that advises a setting is an f-string with, for example, `option("missing", "mean")`. This call returns the
+setting between two marks. `Sentence` shows the setting as Python writes it, and keeps the marks. `in_words` rewrites
+the message for another interface.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from typing import Any, Final, TypeAlias
 
 from flower_pca.base.settings import SETTINGS
 
-# Further options of the command line. Most exist in a run-config under the same names, with hyphens.
-_OTHERS: Final = (
+# Options of the command line that are not in SETTINGS. Most exist in a run-config under the same names, with hyphens.
+_OTHER_OPTIONS: Final = (
     "algorithm", "algorithms", "tol", "max_rounds", "backend", "level", "init", "checkpoint", "resume", "ids",
     "ranges", "without", "gaps",
 )  # fmt: skip
-# The options of the command line by their names in Python.
+# The options of the command line by their names in Python
 OPTIONS: Final[Mapping[str, str]] = {
     **{name: setting.option for name, setting in SETTINGS.items()},
-    **{name: f"--{name.replace('_', '-')}" for name in _OTHERS},
+    **{name: f"--{name.replace('_', '-')}" for name in _OTHER_OPTIONS},
     "source": "--limits",
 }
-ANY: Final = "..."  # a value that only the reader knows
+ANY: Final = "..."  # stands for a value that only the reader knows
 
 _MARK: Final = re.compile("\x02(.*?)\x03", re.DOTALL)
 
-# A kind of advice with its subject: ["option", "scale", "std"], ["reading", "decimal", ","], ["apart", ["ward"]].
+# The kind of advice and its arguments: ["option", "scale", "std"], ["reading", "decimal", ","], ["apart", ["ward"]]
 Advice: TypeAlias = list[Any]
 
 
 def option(name: str, *value: object) -> str:
-    """Return a setting for a sentence with the value to give it, or its name alone without a value."""
+    """Return a marked setting for a message, with its recommended value, or by name alone if no value is given."""
     return _marked("option", name, *value)
 
 
 def reading(name: str, value: object) -> str:
-    """Return an argument of a file's reader for a sentence: decimal=","."""
+    """Return a marked argument of a file reader for a message, such as decimal=","."""
     return _marked("reading", name, value)
 
 
 def apart(columns: list[str] | tuple[str, ...]) -> str:
-    """Return the advice to keep these columns apart from the numbers."""
+    """Return the marked advice to read these columns separately from the numeric columns."""
     return _marked("apart", list(columns))
 
 
 def filling() -> str:
-    """Return the advice to fill missing values of new rows with the means of the run."""
+    """Return the marked advice to fill missing values of new rows with the means of the run."""
     return _marked("filling")
 
 
@@ -58,17 +58,17 @@ def _marked(*advice: object) -> str:
 
 
 def _plain(value: Any) -> object:
-    """Convert a numpy number into Python's, and all else that JSON lacks into text."""
+    """Convert a numpy number to a Python number, and any other value that JSON does not support to text."""
     return value.item() if hasattr(value, "item") else str(value)
 
 
 class Sentence(str):
-    """A sentence in Python's words that keeps the marks of advised settings in `marked`."""
+    """A message whose settings are written as in Python. `marked` is the same message with marked settings."""
 
     marked: str
 
     def __new__(cls, text: str) -> Sentence:
-        """Make the sentence of a text with marks."""
+        """Make the message from a text with marks."""
         marked = marks_of(text)
         self = super().__new__(cls, in_words(marked, in_python))
         self.marked = marked
@@ -79,17 +79,17 @@ class Sentence(str):
 
 
 def marks_of(text: str) -> str:
-    """Return a sentence with its marks, so that it can be changed or put into another one."""
+    """Return a message with its marks, so that it can be changed or become a part of another message."""
     return text.marked if isinstance(text, Sentence) else text
 
 
 def in_words(text: str, name: Callable[[Advice], str]) -> str:
-    """Rewrite a sentence with this function, which names the advised settings."""
+    """Return a message in which the function `name` has replaced each marked advice by text."""
     return _MARK.sub(lambda found: name(json.loads(found[1])), marks_of(text))
 
 
 def in_python(advice: Advice) -> str:
-    """Write advice in Python's words: keywords and methods."""
+    """Write advice as Python code: keywords and methods."""
     match advice:
         case ["option", name]:
             return str(name)
@@ -102,13 +102,13 @@ def in_python(advice: Advice) -> str:
         case ["reading", name, value]:
             return f"with {name}={value!r}"
         case ["apart", _]:
-            return "keep these apart with beside=[...]"
+            return "read these columns separately with beside=[...]"
         case _:
             return "result.with_imputation()"
 
 
 def in_run_config(advice: Advice) -> str:
-    """Write advice in the words of Flower's run-config: `n-components=2`, `scale="std"`."""
+    """Write advice as in Flower's run-config: `n-components=2`, `scale="std"`."""
     match advice:
         case ["option", name]:
             return str(name).replace("_", "-")

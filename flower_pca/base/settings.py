@@ -19,9 +19,9 @@ class Setting:
     default
         The value if the setting is not given.
     words : str
-        What the setting does, for the help of the command line and the page on run-configs.
+        The description of the setting in the help of the command line and in the documentation of run-configs.
     choices : tuple, default=()
-        The allowed values, if there are few.
+        The allowed values, if the setting has only a few.
     metavar : str or None, default=None
         The placeholder of the value in the help of the command line.
     """

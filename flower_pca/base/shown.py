@@ -1,4 +1,4 @@
-"""How messages and `repr` show values to a reader, without ever showing rows."""
+"""Functions that show values in messages and in `repr`, but never any rows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import numpy as np
 
-_SHORT: Final = 200  # characters of a text that is shown as it is, for example a path or a spec
-_LONG: Final = 1000  # characters of a path that is shown as it is
-# A spreadsheet takes a cell that begins with these signs for a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_SHORT: Final = 200  # the most characters of a text that is shown in full, for example a spec
+_LONG: Final = 1000  # the most characters of a path that is shown in full
+# A spreadsheet reads a cell that begins with one of these characters as a formula.
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def shown(value: object) -> str:
-    """Describe a value in a few words for a message: a scalar as it is, but nothing that may hold rows.
+    """Describe a value in a few words for a message, without showing rows.
 
-    For arrays, tables, lists, mappings and long texts it gives only the kind and size, because any of
-    them can be data that was passed in the wrong place.
+    Scalars and short texts are shown in full. Of arrays, tables, lists, mappings and long texts, only the
+    kind and size are shown, because such a value may be data that was passed in the wrong place.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -43,14 +43,14 @@ def shown(value: object) -> str:
 
 
 def path_text(path: object) -> str:
-    """Write a path for a message without quotation marks. Describe it in a few words if it may be data."""
+    """Return a path without quotation marks for a message, or a short description if the text may be data."""
     text = str(path)
     return text if len(text) <= _LONG and "\n" not in text else shown(text)
 
 
 def shown_as_text(cell: object) -> object:
-    """Return a spreadsheet cell that shows this text. A text like a formula gets an apostrophe in front."""
-    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+    """Return a spreadsheet cell that shows this text. A text that looks like a formula gets a leading apostrophe."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA_STARTS):
         return cell
     try:
         float(cell)
@@ -60,16 +60,16 @@ def shown_as_text(cell: object) -> object:
 
 
 def with_article(noun: str) -> str:
-    """Return a noun with "a" or "an" in front."""
+    """Return a noun with the article "a" or "an"."""
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 
 def brief(self: Any) -> str:
-    """Write one line for a dataclass or named tuple: the fields that differ from their defaults, without rows.
+    """Describe a dataclass or named tuple on one line: the fields that differ from their defaults, without rows.
 
-    To be used as a class's `__repr__`.
+    Classes use this function as their `__repr__`.
     """
-    parts = ", ".join(f"{name}={shown(value)}" for name, value in _told(self))
+    parts = ", ".join(f"{name}={shown(value)}" for name, value in _shown_fields(self))
     return f"{type(self).__name__}({parts})"
 
 
@@ -81,8 +81,8 @@ def _same(value: object, usual: object) -> bool:
     return plain and type(value) is type(usual) and bool(value == usual)
 
 
-def _told(of: Any) -> list[tuple[str, object]]:
-    """Return the fields that `brief` names, with their values."""
+def _shown_fields(of: Any) -> list[tuple[str, object]]:
+    """Return the names and values of the fields that `brief` shows."""
     if not is_dataclass(of):
         return [(name, getattr(of, name)) for name in of._fields]
     told = []
@@ -95,5 +95,5 @@ def _told(of: Any) -> list[tuple[str, object]]:
 
 
 def in_one_line(error: Exception) -> str:
-    """Write another package's error on one line, with its class."""
+    """Return the class and text of another package's error on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""Signatures that name what a function takes as **keywords of a TypedDict, for readers and for configurations."""
+"""Signatures that list each keyword of a function with `**settings: Unpack[SomeTypedDict]`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_signature(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
-    """Give a function whose last parameter is `**settings: Unpack[kind]` the signature with all of them, with defaults.
+    """Return a decorator that lists all settings in the signature of a function.
 
-    Settings without a default are required.
+    The last parameter of the function is `**settings: Unpack[kind]`. In the signature, each field of `kind`
+    replaces it as a keyword with its default. A setting without a default is required.
     """
 
     def decorate(function: F) -> F:

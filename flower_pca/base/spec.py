@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and parameters of a spec string. `what` and `rule` word the error for an invalid one."""
+    """Return the name and parameters of a spec string. The error for an invalid string contains `what` and `rule`."""
     name, first, values = _read(text, what, rule)
     if first:
         raise _unreadable(text, what, rule)
@@ -39,7 +39,7 @@ def with_more(text: str, name: str, values: Sequence[object] | str | float) -> s
 
 
 def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    """Return the name, the value without a name if there is one, and the parameters by name."""
+    """Return the name of a spec, a tuple of at most one value without a name, and the parameters by name."""
     try:
         if not isinstance(text, str):
             raise ValueError("not a spec")
@@ -71,7 +71,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     """
     name, first, values = _read(text, what, rule)
     if name not in table:
-        # A caller without such a table does not choose between these names.
+        # If all names of the table mean the same function, `rule` describes the choice better than the names.
         if len(set(table.values())) > 1:
             rule = labels.alternatives(list(table))
         raise checks.refused(what, rule, shown(name), checks.did_you_mean(name, table, otherwise=""))
@@ -92,7 +92,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
 def instance(kind: type[T], given: object, name: str, rule: str, *, what: str = "", **more: Any) -> T | None:
     """Return `given` if it is an instance of the class, or make one from a spec string. Return None for None.
 
-    `rule` words the error for any other value. `what` is the name of the setting, if it differs from the spec's.
+    The error for any other value contains `rule`. `what` is the name of the setting, if the spec has another name.
     """
     if given is None or isinstance(given, kind):
         return given

@@ -1,3 +1,3 @@
-"""The version of this package. A build reads it from here."""
+"""The version of this package, which a build reads from this file."""
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""Blocks: rows in any storage, which are read in pieces and worked on in blocks."""
+"""Read rows from any storage in pieces, and process them in blocks."""

@@ -1,6 +1,6 @@
-"""Adapters, which make rows of every kind a source of Blocks. `of` returns the adapter for an object.
+"""Adapt rows of every kind to the protocol `Blocks`. `of` returns the adapter for an object.
 
-It chooses by the methods of an object, never by its class, and so imports no package for it.
+The adapter is chosen by the methods of an object, not by its class, so no package has to be imported for the choice.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from flower_pca.blocks.source import (
 )
 from flower_pca.blocks.tensors import in_memory, is_tensor
 
-# With at least this many rows in a block, arrays stored by columns are used as they are. Blocks of wide tables
-# have fewer, so a short stretch of each of many columns: a run on 3,000 x 2,000 took 1.2 times as long as on a
-# copy by rows.
+# If a block has at least this many rows, an array that is stored by columns is used without a copy. Blocks of wide
+# tables have fewer rows, and so only short stretches of many columns: a run on 3,000 x 2,000 numbers stored by columns
+# took 1.2 times as long as on a copy stored by rows.
 _STRETCH: Final = 256
 _ACCEPTED: Final = (
     "Give an array, a data frame, a scipy sparse matrix, a torch tensor or DataLoader, a dataset of h5py or zarr, an "
@@ -50,16 +50,17 @@ def of(X: Any, who: str = "the rows") -> Blocks:
     Parameters
     ----------
     X : array-like
-        An array in memory or mapped from a file; a tensor; a scipy sparse matrix; an object with a shape that gives
-        rows by slices, such as a dataset of an HDF5 file; a group of such a file that holds CSR; a parquet or Arrow
-        file that pyarrow has opened; a loader of batches; or what numpy makes an array of.
+        The rows. Possible objects are an array in memory or mapped from a file, a tensor, a scipy sparse matrix, an
+        object with a shape and slices, such as a dataset of an HDF5 file, a group of such a file that holds CSR, a
+        parquet or Arrow file that pyarrow has opened, a loader of batches, and everything that numpy can convert to an
+        array.
     who : str, default="the rows"
-        Whose rows they are, for messages.
+        The owner of the rows, for messages.
 
     Raises
     ------
     DataError
-        If these are no rows of real numbers.
+        If X is not a table of real numbers.
     """
     if hasattr(X, "pieces"):
         source: Blocks = X
@@ -86,7 +87,7 @@ def of(X: Any, who: str = "the rows") -> Blocks:
 
 
 def is_stored(X: Any) -> bool:
-    """Return whether rows are outside memory and read in pieces."""
+    """Return whether rows are stored outside memory, so that they must be read in pieces."""
     if hasattr(X, "pieces") or _storage(X) is not None:
         return True
     return gives_slices(X) and not (hasattr(X, "tocsr") or hasattr(X, "columns"))
@@ -102,14 +103,14 @@ _STORAGE: Final[tuple[tuple[Callable[[Any], bool], _Adapter], ...]] = (
 
 
 def _storage(X: Any) -> _Adapter | None:
-    """Return the adapter of rows that are no array in memory, or None for other objects."""
-    if hasattr(X, "__array_interface__"):  # Check this first: a simulation has thousands of arrays in memory.
+    """Return the adapter for rows that are not an array in memory, or None for all other objects."""
+    if hasattr(X, "__array_interface__"):  # This check comes first because a simulation has thousands of arrays.
         return None
     return next((adapter for known, adapter in _STORAGE if known(X)), None)
 
 
 def _as_array(X: Any, who: str) -> Array:
-    """Return the array that numpy makes of X, or raise a DataError."""
+    """Convert X to an array with numpy, or raise a DataError if this fails."""
     try:
         return np.asarray(X)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -117,7 +118,7 @@ def _as_array(X: Any, who: str) -> Array:
 
 
 def _no_rows(X: Any, who: str, why: str = "") -> DataError:
-    """Return the error about an object from which no adapter can read rows."""
+    """Return the error for an object from which no adapter can read rows."""
     what = f"The rows of {who} cannot be read from {_kind(X)}"
     return DataError(f"{what}, because {why}. {_ACCEPTED}" if why else f"{what}. {_ACCEPTED}")
 
@@ -142,7 +143,7 @@ def _require_table(rows: Any, X: Any, who: str) -> None:
 
 
 class Sliced(Stored):
-    """Rows that are read by slices, X[i:j]. Dense rows in memory, or mapped into it, are one piece without a copy."""
+    """Rows that are read by slices, X[i:j]. A dense array or memory map is a single piece, without a copy."""
 
     __slots__ = ("_X", "_start", "dtype", "shape", "sparse")
 
@@ -158,12 +159,12 @@ class Sliced(Stored):
 
     @property
     def by_columns(self) -> bool:
-        """Whether the array is stored by columns, so that the entries of a column are adjacent in memory."""
+        """Whether the array is stored by columns, with the entries of a column adjacent in memory."""
         strides = getattr(self._X, "strides", None)
         return strides is not None and strides[0] < strides[1]
 
     def pieces(self) -> Iterator[Any]:
-        """Yield whole chunks of rows, about 16 MB each; for CSR in memory, parts that share its entries."""
+        """Yield pieces of about 16 MB that consist of whole chunks. CSR in memory is cut without a copy."""
         if self.sparse:
             yield from parts_of(self._X)
             return
@@ -180,23 +181,23 @@ class Sliced(Stored):
             first = last
 
     def between(self, start: int, stop: int) -> Sliced:
-        """Return the rows from `start` up to, but without, `stop`."""
+        """Return the rows from `start` up to, but not including, `stop`."""
         if self.sparse or self._in_memory:
             return Sliced(self._X[start:stop])
         return Sliced(self._X, self._start + start, self._start + stop)
 
     def place(self) -> Place | None:
-        """Return the place of the rows in the file that they are mapped from, or None."""
+        """Return the place of the rows in the file from which they are mapped, or None for other rows."""
         return place_of(self._X)
 
     @property
     def array(self) -> Array | None:
-        """The rows, if they are an array of numpy in memory; else None."""
+        """The rows as a numpy array, or None if they are not a plain numpy array in memory."""
         return self._X if type(self._X) is np.ndarray else None
 
 
 def only_block(source: Blocks) -> Array | None:
-    """Return the rows of a source if they are an array in memory that is one block as it is, or None."""
+    """Return the rows of a source if they are an array in memory that is a single block without a copy, or None."""
     found = source.array if isinstance(source, Sliced) else None
     if found is None or len(found) > rows_of_a_block(found.shape[1], found.dtype) or native(found) is not found:
         return None
@@ -204,7 +205,7 @@ def only_block(source: Blocks) -> Array | None:
 
 
 def place_of(X: Any) -> Place | None:
-    """Return the place of an array in the file that it is mapped from, or None if it is in memory."""
+    """Return the place of an array in the file from which it is mapped, or None if it is not mapped."""
     if not hasattr(X, "__array_interface__"):
         return None
     array, mapped = np.asarray(X), X
@@ -212,8 +213,7 @@ def place_of(X: Any) -> Place | None:
         mapped = getattr(mapped, "base", None)
     if mapped is None or mapped.filename is None or min(array.strides, default=0) < 0 or not array.size:
         return None
-    # The first view of a mapped file begins at `offset`, and its bytes have the same order in memory as in the
-    # file.
+    # Find the first view of the mapped file, which begins at the byte `offset` of the file.
     while hasattr(mapped.base, "filename"):
         mapped = mapped.base
     start = mapped.__array_interface__["data"][0] - mapped.offset
@@ -223,7 +223,7 @@ def place_of(X: Any) -> Place | None:
 
 @dataclass(frozen=True)
 class Picked(Stored):
-    """Some columns of a source in any order, picked block by block."""
+    """Some columns of a source, in any order, which are selected block by block."""
 
     source: Blocks
     columns: Array
@@ -239,16 +239,16 @@ class Picked(Stored):
         return self.source.dtype
 
     def pieces(self) -> Iterator[Array]:
-        """Yield blocks with these columns, stored by rows or by columns as the blocks of the source are."""
+        """Yield blocks with these columns. They are stored by rows or by columns, like the blocks of the source."""
         for block in cut(self.source.pieces(), rows_of_a_block(len(self.columns), self.dtype)):
             yield pick(native(block), self.columns)
 
 
 def picked(source: Blocks, columns: Array) -> Blocks:
-    """Return these columns of a source in this order; columns of columns are picked in one step.
+    """Return these columns of a source in this order.
 
-    Columns of sparse rows are picked at once, unless they are large and in a file; those of dense rows
-    are picked block by block.
+    Columns of dense rows are selected block by block. Columns of sparse rows are selected at once, unless they are
+    large and in a file. If the source is itself a selection of columns, both selections are combined.
     """
     if is_sparse(source):
         return of(picked_sparse(source, columns))
@@ -261,7 +261,7 @@ def picked(source: Blocks, columns: Array) -> Blocks:
 
 
 def pick(block: Array, columns: Array) -> Array:
-    """Return these columns of a dense block, stored by rows or by columns as the block is."""
+    """Return these columns of a dense block. The result is stored by rows or by columns, like the block."""
     if block.strides[0] < block.strides[1]:
         return block.T[columns].T
     return np.take(block, columns, axis=1)
@@ -269,7 +269,7 @@ def pick(block: Array, columns: Array) -> Array:
 
 @dataclass(frozen=True)
 class RowSubset(Stored):
-    """The rows of a source with these increasing indices, taken as the pieces are read."""
+    """The rows of a source with these increasing indices, which are selected while the pieces are read."""
 
     source: Blocks
     rows: Array
@@ -301,7 +301,7 @@ class RowSubset(Stored):
 
 
 def part(source: Blocks, rows: Array) -> Blocks:
-    """Return the rows of a source with these increasing indices, without picking columns of other rows."""
+    """Return the rows of a source with these increasing indices. Rows are selected before columns."""
     if isinstance(source, Picked):
         return Picked(part(source.source, rows), source.columns)
     between = getattr(source, "between", None)
@@ -313,7 +313,7 @@ def part(source: Blocks, rows: Array) -> Blocks:
 
 
 def take(source: Blocks, rows: Array) -> Any:
-    """Return the rows of a source with these indices: a source if they increase, else an array in memory."""
+    """Return the rows of a source with these indices: as a source if the indices increase, else in memory."""
     if (np.diff(rows) > 0).all():
         return part(source, rows)
     wanted, where = np.unique(rows, return_inverse=True)
@@ -322,7 +322,7 @@ def take(source: Blocks, rows: Array) -> Any:
 
 @dataclass(frozen=True)
 class Joined(Stored):
-    """Several sources as one, one after the other."""
+    """Several sources joined into one, whose rows follow one another."""
 
     sources: tuple[Blocks, ...]
 
@@ -342,6 +342,6 @@ class Joined(Stored):
         return any(map(is_sparse, self.sources))
 
     def pieces(self) -> Iterator[Any]:
-        """Yield the pieces of the first source, then those of the next ones."""
+        """Yield the pieces of all sources, in the order of the sources."""
         for source in self.sources:
             yield from source.pieces()

@@ -1,8 +1,8 @@
-"""Genotypes of a .bed file of PLINK, stored with two bits per entry, which are decoded as they are read.
+"""Decode the genotypes of a PLINK .bed file, which have two bits per entry, while the file is read.
 
-An entry counts the copies of an allele. The file holds one variant after another, and in each variant
-four people per byte. A lookup table decodes the four people of a byte. Multiplication by blocks of
-columns is fast, since they fit the processor's cache; blocks of rows serve all other code.
+An entry is the number of copies of an allele. The file stores one variant after another, with four people per byte, and
+a lookup table decodes the four people of a byte. Products use blocks of columns, which are fast because they fit the
+processor's cache. All other code uses blocks of rows.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.blocks.source import Stored, rows_of_a_block
 
-HEAD: Final = b"\x6c\x1b\x01"  # the first bytes of a file that holds one variant after another
-EACH: Final = 4  # people in a byte
-_LOOKED_UP: Final = 2**15  # bytes that are decoded at a time, so that their indices stay in the processor's cache
-_PIECE: Final = 2**22  # bytes of the file in a piece
-_ENTRIES: Final = 2**18  # Entries in a block of columns.
-_PEOPLE: Final = 2**12  # the people in a block of columns, so few that products may be added up in single precision
-_OTHER: Final = 256  # From this row on, the lookup table counts the second allele.
-_GONE: Final = np.uint8(0b01010101)  # a byte of missing values
-_CODE: Final = np.uint8(0b11)  # the bits of a person
-_ALL: Final = np.uint8(255)
+HEAD: Final = b"\x6c\x1b\x01"  # the first bytes of a file that stores one variant after another
+EACH: Final = 4  # number of people in a byte
+_LOOKED_UP: Final = 2**15  # number of bytes decoded at a time, whose indices fit the processor's cache
+_PIECE: Final = 2**22  # number of bytes of the file in a piece
+_ENTRIES: Final = 2**18  # number of entries in a block of columns
+_PEOPLE: Final = 2**12  # maximum number of people in a block, so that products can be added up in single precision
+_OTHER: Final = 256  # The lookup table counts the second allele in the rows from this position on.
+_GONE: Final = np.uint8(0b01010101)  # the byte of four missing values
+_CODE: Final = np.uint8(0b11)  # a mask of the bits of one person
+_ALL: Final = np.uint8(255)  # a mask of the bits of all four people in a byte
 _PLACES: Final = np.array([0, 2, 4, 6], dtype=np.uint8)  # the first bit of each of the four people in a byte
-_BITS: Final = 20  # bits of one of the three tallies in a number
-# the four codes: two copies of the first allele, a missing value, one copy, no copy
+_BITS: Final = 20  # number of bits for each of three tallies that share a number
+# The number of copies of the first allele for each of the four codes. The second code is a missing value.
 _COPIES: Final = np.array([2.0, np.nan, 1.0, 0.0])
 
 
 def bytes_of_a_variant(people: int) -> int:
-    """Return how many bytes a variant takes in a file of this many people."""
+    """Return the number of bytes that a variant takes in a file of this many people."""
     return -(-people // EACH)
 
 
 def _table() -> Array:
-    """Return the copies of four people for each byte, first of the first allele and then of the second."""
+    """Return the lookup table with the counts of four people for each byte: of the first allele, then of the second."""
     codes = (np.arange(_OTHER)[:, None] >> np.arange(0, 2 * EACH, 2)) & 3
     copies = _COPIES[codes]
     return np.concatenate([copies, 2.0 - copies])
 
 
 class Bed(Stored):
-    """The people of a .bed file as rows, and some or all of its variants, in any order, as columns.
+    """A table of a .bed file, with people as rows and some or all variants, in any order, as columns.
 
     Parameters
     ----------
     file : path
-        The file, whose size fits the numbers of people and variants.
+        The file, whose size must match the numbers of people and variants.
     people : int
         The number of people in the file.
     variants : ndarray
-        The numbers of the variants that are the columns.
+        The positions in the file of the variants that are the columns.
     other : ndarray
-        Whether each column counts copies of the file's second allele.
+        Whether each column counts copies of the second allele in the file.
     dtype
         The type of the entries: single or double precision.
     rows : ndarray or None, default=None
-        Which of the people are the rows, in the order of the file; None for all.
+        The positions in the file of the people that are the rows, in increasing order. None for all people.
     """
 
     axis = 1
@@ -69,13 +69,13 @@ class Bed(Stored):
     def __init__(
         self, file: Path, people: int, variants: Array, other: Array, dtype: Any = np.float32, rows: Array | None = None
     ) -> None:
-        # Another process that opens the file may have another working directory.
+        # The path is made absolute, because another process may have another working directory.
         self._file, self._people, self._variants, self._other = file.absolute(), people, variants, other
         self._rows = np.arange(people) if rows is None else rows
         self.shape = (len(self._rows), len(variants))
         self.dtype = np.dtype(dtype)
         self._copies = _table().astype(self.dtype)
-        # a mask with the bits of the people who are rows
+        # This mask has the bits of the people that are rows.
         kept = np.zeros(bytes_of_a_variant(people) * EACH, dtype=np.uint8)
         kept[self._rows] = _CODE
         self._kept = np.bitwise_or.reduce(kept.reshape(-1, EACH) << _PLACES, axis=1)
@@ -91,20 +91,20 @@ class Bed(Stored):
         return np.asarray(entries).reshape(-1, bytes_of_a_variant(self._people))
 
     def of_columns(self, columns: Array) -> Bed:
-        """Return these columns in this order; no others are decoded."""
+        """Return these columns in this order. Other columns are not decoded."""
         variants, other = self._variants[columns], self._other[columns]
         return Bed(self._file, self._people, variants, other, self.dtype, self._rows)
 
     def of_rows(self, rows: Array) -> Bed:
-        """Return these rows, given by increasing indices."""
+        """Return the rows with these increasing indices."""
         return Bed(self._file, self._people, self._variants, self._other, self.dtype, self._rows[rows])
 
     def between(self, start: int, stop: int) -> Bed:
-        """Return the rows from `start` up to, but without, `stop`."""
+        """Return the rows from `start` up to, but not including, `stop`."""
         return self.of_rows(np.arange(start, stop))
 
     def pieces(self) -> Iterator[Array]:
-        """Yield blocks of people, stored by columns."""
+        """Yield blocks of rows, which are stored by columns."""
         d, packed = self.shape[1], self._packed()
         people = -(-rows_of_a_block(d, self.dtype) // EACH) * EACH
         at_once = max(_PIECE * EACH // max(d, 1) // people, 1) * people
@@ -119,14 +119,14 @@ class Bed(Stored):
                     yield decoded[places]
 
     def _stretches(self, at_once: int) -> Iterator[tuple[int, int]]:
-        """Yield the first person of each read, at which a byte begins, and the person after the last one."""
+        """Yield the first person of each stretch to read, who begins a byte, and the person after its last person."""
         if len(self._rows):
             end = int(self._rows[-1]) + 1
             for first in range(int(self._rows[0]) // EACH * EACH, end, at_once):
                 yield first, min(first + at_once, end)
 
     def _between(self, first: int, last: int) -> tuple[slice, Any]:
-        """Return which rows are among these people of the file, and their places among these people."""
+        """Return the slice of rows that are among these people of the file, and their positions among these people."""
         a, b = map(int, np.searchsorted(self._rows, (first, last)))
         places = self._rows[a:b] - first
         if a < b and places[-1] - places[0] == b - 1 - a:
@@ -134,7 +134,7 @@ class Bed(Stored):
         return slice(a, b), places
 
     def _decoded(self, packed: Array) -> Array:
-        """Return the people in these bytes of all columns, as rows."""
+        """Return the people in these bytes, which have a line for each column, as decoded rows."""
         d, width = packed.shape
         room = np.empty((d, width, EACH), dtype=self.dtype)
         step = max(_LOOKED_UP // max(width, 1), 1)
@@ -144,12 +144,13 @@ class Bed(Stored):
 
     def _look_up(self, copies: Array, packed: Array, columns: slice, room: Array) -> None:
         places = packed + np.where(self._other[columns, None], _OTHER, 0)
-        # Every index is in the table, so numpy need not check.
+        # Every index is valid, and mode="clip" is faster because it skips the check for invalid indices.
         np.take(copies, places, axis=0, mode="clip", out=room)
 
     def _blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
-        """Yield blocks of columns as bytes, with the columns and people that they hold; people who are no
-        rows have missing values.
+        """Yield blocks of columns as bytes, with the slice of columns, the first person and the person after the last.
+
+        People that are not rows have missing values.
         """
         d, packed = self.shape[1], self._packed()
         for first, last in self._stretches(_PEOPLE):
@@ -164,19 +165,19 @@ class Bed(Stored):
                 yield columns, first, last, entries
 
     def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield blocks of columns: the columns and rows that they hold, and their entries with a line for each column.
+        """Yield the columns and the rows of each block as slices, and its entries with one line per column.
 
-        Blocks fit the processor's cache, and each overwrites the one before.
+        Blocks fit the processor's cache. Each block overwrites the previous block.
         """
         for columns, first, last, entries, _ in self._decoded_blocks(self._copies):
             rows, places = self._between(first, last)
             yield columns, rows, entries[:, places]
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
-        """Yield the blocks in double precision with 0 for missing values, and the places of the missing values."""
+        """Yield the same blocks in double precision with 0 for missing values, and the positions of missing values."""
         for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_table())):
             rows, places = self._between(first, last)
-            # Of the two bits of a missing value, only the lower one is set. Most bytes hold no missing value.
+            # A missing value has only the lower of its two bits set. Most bytes hold no missing value.
             gone = packed & ~(packed >> 1) & self._kept[first // EACH :][: packed.shape[1]] & _GONE
             lines, where = np.divmod(np.flatnonzero(gone != 0), gone.shape[1])
             each, of_four = np.nonzero((gone[lines, where][:, None] >> _PLACES) & 1)
@@ -184,7 +185,7 @@ class Bed(Stored):
             yield columns, rows, entries[:, places], (lines[each], np.searchsorted(self._rows, people) - rows.start)
 
     def _decoded_blocks(self, copies: Array) -> Iterator[tuple[slice, int, int, Array, Array]]:
-        """Yield blocks of columns, decoded by a table of the entries of each byte, and the bytes themselves."""
+        """Yield blocks of columns, decoded with the lookup table `copies`, and their bytes in the file."""
         room = np.empty(0, dtype=copies.dtype)
         for columns, first, last, packed in self._blocks():
             size = packed.size * EACH
@@ -195,11 +196,11 @@ class Bed(Stored):
             yield columns, first, last, entries.reshape(len(packed), -1), packed
 
     def tallies(self) -> tuple[Array, Array, Array]:
-        """Return for each column the number of its values, their sum, and the sum of their squares, as integers."""
+        """Return the number, the sum, and the sum of squares of the values in each column, as integers."""
         copies = _table()
         there = ~np.isnan(copies)
         counts = np.where(there, copies, 0).astype(np.int64)
-        # One number holds all three tallies, so one lookup finds them.
+        # A single number holds all three tallies, so a single lookup is enough.
         table = (there + (counts << _BITS) + (counts**2 << 2 * _BITS)).sum(axis=1)
         total = np.zeros((3, self.shape[1]), dtype=np.int64)
         for columns, _, _, packed in self._blocks():
@@ -209,7 +210,7 @@ class Bed(Stored):
         return total[0], total[1], total[2]
 
     def digest(self) -> int:
-        """Return a digest of the entries, computed from their bytes in the file."""
+        """Return a digest of the entries, which is computed from their bytes in the file."""
         found = hashlib.blake2b(digest_size=16)
         found.update(np.packbits(self._other).data)
         for _, _, _, packed in self._blocks():

@@ -1,4 +1,4 @@
-"""Sparse rows (CSR) in a group of an HDF5 or zarr file, as .h5ad files store them."""
+"""Read sparse rows (CSR) from a group of an HDF5 or zarr file, such as an .h5ad file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks.source import Blocks, Stored, cut_again, cut_sparse
 
-_HELD: Final = 2**26  # Up to this many bytes of picked columns are kept in memory; more are picked again at each pass.
+_HELD: Final = 2**26  # Selected columns are kept in memory if they take at most this many bytes.
 
 
 def is_compressed(X: Any) -> bool:
-    """Return whether X is a group with a sparse matrix in it, or anndata's object for such a group."""
+    """Return whether X is a group that holds a sparse matrix, or anndata's object for such a group."""
     return _encoding(getattr(X, "group", X)).startswith(("csr", "csc"))
 
 
 def _encoding(group: Any) -> str:
-    """Return how a group says that its matrix is stored, in the attribute of new or old versions of anndata."""
+    """Return the encoding of the matrix in a group, from the attribute that new or old versions of anndata write."""
     attributes = getattr(group, "attrs", None)
     if attributes is None or not hasattr(group, "keys"):
         return ""
@@ -29,7 +29,7 @@ def _encoding(group: Any) -> str:
 
 
 class Compressed(Stored):
-    """CSR in a group, with `data`, `indices` and `indptr`. Only `indptr` is held in memory."""
+    """A CSR matrix in a group with the arrays `data`, `indices` and `indptr`. Only `indptr` is held in memory."""
 
     sparse = True
 
@@ -41,12 +41,12 @@ class Compressed(Stored):
 
     @classmethod
     def of(cls, X: Any, who: str = "the rows") -> Compressed:
-        """Return the matrix in a group."""
+        """Return the CSR matrix in a group. Raise a DataError if the group does not hold a valid CSR matrix."""
         group = getattr(X, "group", X)
         if _encoding(group).startswith("csc"):
             raise DataError(
                 f"The sparse matrix of {who} is stored by columns (CSC), so its rows cannot be read one after another. "
-                "Write it by rows: adata.X = adata.X.tocsr()."
+                "Convert it with adata.X = adata.X.tocsr(), and write the file again."
             )
         if lacking := [name for name in ("data", "indices", "indptr") if name not in group]:
             raise DataError(f"The sparse matrix of {who} has no {lacking[0]}. Write the file again.")
@@ -62,32 +62,35 @@ class Compressed(Stored):
             or (np.diff(indptr) < 0).any()
         ):
             raise DataError(
-                f"The sparse matrix of {who} says that it has {n:,} rows and {stored:,} stored entries, but their "
-                "columns, or the positions at which its rows begin, do not fit. Write the file again."
+                f"The sparse matrix of {who} is damaged: its indices or indptr do not match its {n:,} rows and "
+                f"{stored:,} stored entries. Write the file again."
             )
         if np.dtype(group["data"].dtype).kind not in "fiub":
-            raise DataError(f"The sparse matrix of {who} holds {group['data'].dtype}. Write it with real numbers.")
+            raise DataError(
+                f"The sparse matrix of {who} holds entries of the type {group['data'].dtype}, but a PCA needs real "
+                "numbers. Write the file again with real numbers."
+            )
         return cls(group, indptr, d, who)
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the stored entries and their columns."""
+        """The number of bytes of the stored entries and their column indices."""
         stored = int(self._indptr[-1] - self._indptr[0])
         return stored * (self.dtype.itemsize + int(self._group["indices"].dtype.itemsize))
 
     def pieces(self) -> Iterator[Any]:
-        """Yield rows with about 2^21 stored entries."""
+        """Yield pieces of rows with about 2^21 stored entries each."""
         for start, stop in cut_sparse(self._indptr):
             a, b = int(self._indptr[start]), int(self._indptr[stop])
             yield canonical(self._between(a, b, self._indptr[start : stop + 1] - a))
 
     def _between(self, a: int, b: int, indptr: Array) -> Any:
-        """Return the stored entries from `a` up to, but without, `b` as rows.
+        """Return the rows with the stored entries from `a` up to, but not including, `b`.
 
-        It is a function so that no name keeps a piece in memory while the next one is read.
+        In a separate function, no variable keeps a piece in memory while the next piece is read.
         """
         data, indices = (np.asarray(self._group[name][a:b]) for name in ("data", "indices"))
-        # scipy would read memory that belongs to others.
+        # scipy does not check the indices, and would access memory beyond its arrays.
         if indices.size and not 0 <= indices.min() <= indices.max() < self.shape[1]:
             raise DataError(
                 f"The sparse matrix of {self._who} has entries outside its {self.shape[1]:,} columns. Write the file "
@@ -96,7 +99,7 @@ class Compressed(Stored):
         return _csr(data, indices, indptr, self.shape[1])
 
     def between(self, start: int, stop: int) -> Compressed:
-        """Return the rows from `start` up to, but without, `stop`."""
+        """Return the rows from `start` up to, but not including, `stop`."""
         return Compressed(self._group, self._indptr[start : stop + 1], self.shape[1], self._who)
 
 
@@ -107,31 +110,31 @@ def _csr(data: Array, indices: Array, indptr: Array, d: int) -> Any:
 
 
 def parts_of(S: Any) -> Iterator[Any]:
-    """Yield CSR in memory in the same pieces as from a file, which share its entries."""
+    """Yield CSR in memory in the same pieces as CSR in a file. The pieces share the memory of the matrix."""
     if S.nnz == 0 or len(cuts := list(cut_sparse(S.indptr))) == 1:
         yield S
         return
     for start, stop in cuts:
         a, b = int(S.indptr[start]), int(S.indptr[stop])
         part = _csr(S.data[a:b], S.indices[a:b], S.indptr[start : stop + 1] - a, S.shape[1])
-        # The whole matrix is canonical, so scipy need not check each piece at each pass.
+        # The whole matrix is canonical, so scipy does not have to check each piece at each pass.
         part.has_canonical_format = True
         yield part
 
 
 def canonical(S: Any) -> Any:
-    """Return CSR of floating-point numbers in which no place is stored twice."""
+    """Return CSR of floating-point numbers in which each entry is stored only once."""
     if S.dtype.kind != "f":
         S = S.astype(np.float64)
     if not S.has_canonical_format:
-        # Moments count stored entries, so one place stored twice would count twice.
-        S = S.copy()  # The caller keeps its own array.
+        # Moments count stored entries, so an entry that is stored twice would count twice.
+        S = S.copy()  # The array of the caller is not changed.
         S.sum_duplicates()
     return S
 
 
 class PickedSparse(Stored):
-    """Some columns of a source of CSR in any order, each at most once, picked piece by piece."""
+    """Some columns of a source of CSR, in any order and each at most once, which are selected piece by piece."""
 
     sparse = True
 
@@ -140,40 +143,43 @@ class PickedSparse(Stored):
         self.shape, self.dtype = (source.shape[0], len(columns)), source.dtype
 
     def between(self, start: int, stop: int) -> PickedSparse | None:
-        """Return the rows from `start` up to, but without, `stop`, or None if the source cannot read them alone."""
+        """Return the rows from `start` up to, but not including, `stop`.
+
+        Return None if the source cannot read these rows without the rows before them.
+        """
         stretch = getattr(self.source, "between", lambda start, stop: None)(start, stop)
         return None if stretch is None else PickedSparse(stretch, self.columns)
 
     def pieces(self) -> Iterator[Any]:
-        """Yield pieces that begin at the same rows as if the matrix were in memory."""
+        """Yield pieces that begin at the same rows as the pieces of the same matrix in memory."""
         place = np.full(self.source.shape[1], -1, dtype=np.int32)
         place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
-        # `map` keeps no piece of the source while its copy is worked on, as a generator would.
+        # Unlike a generator, `map` does not keep a piece of the source while its copy is used.
         placed = map(partial(_placed, place=place, d=len(self.columns)), self.source.pieces())
-        # All columns in another order have the same numbers of entries in each row, so they are cut already.
+        # If all columns are selected, the rows have the same numbers of entries, so the pieces begin at the right rows.
         if isinstance(self.source, Compressed) and self.shape[1] == self.source.shape[1]:
             return placed
         return cut_again(placed)
 
 
 def _placed(S: Any, place: Array, d: int) -> Any:
-    """Return CSR with each entry moved to the column that `place` gives for its own, or dropped for -1."""
+    """Return CSR with each entry moved from column j to column `place[j]`, or dropped if `place[j]` is -1."""
     data, indices, indptr = S.data, place[S.indices], S.indptr
     if d < len(place):
         kept = indices >= 0
         ends = np.concatenate([[0], np.cumsum(kept)])
         data, indices, indptr = data[kept], indices[kept], ends[indptr]
     else:
-        data = data.copy()  # The entries are sorted in place below.
+        data = data.copy()  # The copy is needed because the entries are sorted in place below.
     placed = _csr(data, indices, indptr, d)
     placed.sort_indices()
-    # The source stores each place once, so scipy need not check that.
+    # The source stores each entry only once, so scipy does not have to check this.
     placed.has_canonical_format = True
     return placed
 
 
 def picked_sparse(source: Blocks, columns: Array) -> Any:
-    """Return these columns of a source of CSR: in memory if they take at most 64 MB, else as a source."""
+    """Return these columns of a source of CSR, in memory if they take at most 64 MB, and as a source otherwise."""
     from scipy.sparse import csr_array, vstack
 
     if isinstance(source, PickedSparse):
@@ -182,7 +188,7 @@ def picked_sparse(source: Blocks, columns: Array) -> Any:
         return source
     lazy, size, pieces = PickedSparse(source, columns), 0, []
     if lazy.shape == source.shape and getattr(source, "nbytes", 0) > _HELD:
-        return lazy  # All entries are picked, so their size is known without reading them.
+        return lazy  # If all entries are selected, their size is known without reading them.
     for piece in lazy.pieces():
         pieces.append(piece)
         size += piece.data.nbytes + piece.indices.nbytes

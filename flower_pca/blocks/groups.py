@@ -1,4 +1,4 @@
-"""Rows of tables with typed columns, which are read as row groups (parquet) or as record batches (Arrow)."""
+"""Read rows of tables with typed columns, by row groups (parquet) or by record batches (Arrow)."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def is_number(kind: Any) -> bool:
 
 
 def is_grouped(X: Any) -> bool:
-    """Return whether X is a parquet file, a file of record batches, or a table of these in memory."""
+    """Return whether X is a parquet file, a file of record batches, or an Arrow table in memory."""
     return any(hasattr(X, what) for what in ("iter_batches", "get_batch", "to_batches")) and hasattr(X, "schema")
 
 
 class Groups(Stored):
-    """Columns of a parquet or Arrow file as rows of numbers, with NaN where a value is missing.
+    """The rows of numbers in some columns of a parquet or Arrow file, with NaN for missing values.
 
     Parameters
     ----------
     opened : callable
-        Opens the file; called at each pass.
+        A function that opens the file. It is called at each pass.
     columns : sequence of str
-        The columns, as the file spells them.
+        The names of the columns in the file.
     n : int
         The number of rows.
     single : bool
-        Whether all columns, and so the rows, have single precision.
+        Whether all columns, and therefore the rows, have single precision.
     start : int, default=0
-        The first row in the file.
+        The position in the file of the first row.
 
     Attributes
     ----------
@@ -60,15 +60,15 @@ class Groups(Stored):
 
     @classmethod
     def of(cls, X: Any, who: str = "the rows") -> Groups:
-        """Return all columns of an object of pyarrow, or raise a DataError if some hold no numbers."""
-        # A parquet file has another schema beside that of Arrow.
+        """Return all columns of a pyarrow object. Raise a DataError if a column holds no numbers."""
+        # A parquet file has a schema of its own in addition to the Arrow schema, which is needed here.
         schema = getattr(X, "schema_arrow", X.schema)
         kinds = {field.name: field.type for field in schema}
         for name, kind in kinds.items():
             if not is_number(kind):
                 raise DataError(
-                    f"Column {name} of {who} holds values of the type {kind}. Give the columns of numbers only, as "
-                    f"table.select([...]) or read(columns=[...]) does."
+                    f"Column {name} of {who} holds values of the type {kind}, not numbers. Select the columns of "
+                    f"numbers with table.select([...]) or read(columns=[...])."
                 )
         return cls(lambda: X, list(kinds), number_of_rows(X), single=is_single(kinds.values()))
 
@@ -78,26 +78,26 @@ class Groups(Stored):
         for batch in batches(self._opened(), self._columns, of_a_piece, self._start, stop):
             rows = np.empty((batch.num_rows, len(self._columns)), dtype=self.dtype)
             for j, column in enumerate(self._columns):
-                # Safe casts refuse whole numbers beyond 2^53, although these would only lose their last digits.
+                # A safe cast would refuse whole numbers above 2^53, which only lose their last digits.
                 values = batch.column(column).cast("double", safe=False)
                 rows[:, j] = values.to_numpy(zero_copy_only=False)
             yield rows
 
     def between(self, start: int, stop: int) -> Groups:
-        """Return the rows from `start` up to, but without, `stop`."""
+        """Return the rows from `start` up to, but not including, `stop`."""
         single = self.dtype == np.float32
         return Groups(self._opened, self._columns, stop - start, single=single, start=self._start + start)
 
 
 def is_single(kinds: Any) -> bool:
-    """Return whether all of these types have single precision at most."""
+    """Return whether all of these types are floats of at most single precision."""
     return all(str(kind) in _SINGLE for kind in kinds)
 
 
 def batches(opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-    """Yield the rows of a file or table from `start` up to, but without, `stop`, as record batches.
+    """Yield the rows of a file or table from `start` up to, but not including, `stop`, as record batches.
 
-    From a parquet file only these columns are read. Groups without any of the rows are not read.
+    Of a parquet file, only these columns are read. Groups that contain none of the rows are not read.
     """
     first = 0
     for n, read in _groups(opened, columns, rows):
@@ -112,12 +112,13 @@ def batches(opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop
 
 
 def _groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
-    """Yield, for each group of a file or several small ones, the number of rows and a function that reads
-    their batches.
+    """Yield the number of rows of each group of a file, and a function that reads the batches of the group.
+
+    Small groups of a parquet file are combined.
     """
     if hasattr(opened, "iter_batches"):
         sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
-        # pyarrow keeps in memory what it has read in a call, so each call reads few groups.
+        # pyarrow keeps everything in memory that it reads in one call, so each call reads only a few groups.
         while sizes:
             together = max(int(np.searchsorted(np.cumsum(sizes), rows, side="right")), 1)
             numbers = [*range(opened.metadata.num_row_groups - len(sizes), opened.metadata.num_row_groups)][:together]
@@ -134,12 +135,12 @@ def _groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tuple[in
 
 
 def _slices(batch: Any, rows: int) -> Iterator[Any]:
-    """Return a record batch in slices of this many rows."""
+    """Return an iterator over slices of a record batch with this many rows each."""
     return (batch.slice(i, rows) for i in range(0, batch.num_rows, rows))
 
 
 def number_of_rows(X: Any) -> int:
-    """Return how many rows a file or table has."""
+    """Return the number of rows of a file or table."""
     if hasattr(X, "metadata") and hasattr(X, "iter_batches"):
         return int(X.metadata.num_rows)
     if hasattr(X, "get_batch"):

@@ -1,4 +1,4 @@
-"""Rows that come as batches from a loader such as torch's DataLoader, which is read anew at each pass."""
+"""Read rows from the batches of a loader such as torch's DataLoader, which is iterated again at each pass."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from flower_pca.blocks.tensors import in_memory, is_tensor
 
 
 def is_loader(X: Any) -> bool:
-    """Return whether X gives batches, any number of times, of a data set with a known length."""
+    """Return whether X yields batches of a data set of known length, and can be iterated more than once."""
     return hasattr(X, "__iter__") and hasattr(getattr(X, "dataset", None), "__len__")
 
 
 class Loader(Stored):
-    """The rows in the batches of a loader. In a batch of several arrays, such as rows and labels, the
-    first one has the rows.
+    """The rows in the batches of a loader.
+
+    If a batch has several arrays, such as rows and labels, the first array holds the rows.
     """
 
     def __init__(self, loader: Any, who: str = "the rows") -> None:
@@ -36,14 +37,15 @@ class Loader(Stored):
         if first is None or first.ndim != 2:
             got = "no row" if first is None else labels.count(first.ndim, "dimension")
             raise DataError(
-                f"The DataLoader of {who} gives batches of {got}. Let it give rows of numbers, one per sample."
+                f"The DataLoader of {who} yields batches of {got}. Make it yield two-dimensional arrays of numbers "
+                "with one row per sample."
             )
         self._mark = zlib.crc32(np.ascontiguousarray(first).data)
         self.shape = (_rows(loader, len(first)), first.shape[1])
         self.dtype = first.dtype
 
     def pieces(self) -> Iterator[Array]:
-        """Yield the batches, and raise a DataError if they differ from those of the first pass."""
+        """Yield the batches. Raise a DataError if the first batch or the number of rows has changed."""
         n = 0
         for batch in self._batches():
             if n == 0 and zlib.crc32(np.ascontiguousarray(batch).data) != self._mark:
@@ -59,25 +61,26 @@ class Loader(Stored):
             array = in_memory(rows, self._who) if is_tensor(rows) else np.asarray(rows)
             if array.dtype.kind not in "fiub":
                 raise DataError(
-                    f"The DataLoader of {self._who} gives batches of the type {array.dtype}. Let it give real numbers."
+                    f"The DataLoader of {self._who} yields batches of the type {array.dtype}. Make it yield real "
+                    "numbers."
                 )
             yield array
 
     def _changed(self, what: str) -> DataError:
         return DataError(
-            f"The DataLoader of {self._who} gave {what} in a later pass. Let it give the same rows in the same order "
-            "each time, without random changes."
+            f"The DataLoader of {self._who} gave {what} in a later pass. Make it yield the same rows in the same order "
+            "in each pass, without random changes."
         )
 
 
 def _shuffles(loader: Any) -> bool:
-    """Return whether the loader's sampler draws at random, that is, has a generator or a true `shuffle`."""
+    """Return whether the sampler of a loader is random: whether it has a generator, or its `shuffle` is true."""
     sampler = getattr(loader, "sampler", None)
     return hasattr(sampler, "generator") or bool(getattr(sampler, "shuffle", False))
 
 
 def _rows(loader: Any, batch: int) -> int:
-    """Return the number of rows, without a last batch that is dropped because it is shorter."""
+    """Return the number of rows, not counting a shorter last batch if the loader drops it."""
     given = getattr(loader, "sampler", None)
     n = len(loader.dataset if given is None else given)
     if getattr(loader, "drop_last", False):

@@ -1,7 +1,7 @@
-"""Counts made comparable between rows, such as the molecules of each gene in a cell.
+"""Normalize counts, such as the molecules of each gene in a cell, so that rows can be compared.
 
-Each row is divided by its sum, multiplied by a target, and turned into logarithms. This needs only the
-row itself, so a site can do it alone. Zeros stay zeros, so sparse rows stay sparse.
+Each row is divided by its sum and multiplied by a target, and its entries are replaced by logarithms. This needs only
+the row itself, so a site can do it without other sites. Zeros stay zeros, so sparse rows stay sparse.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
 
 
 def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool = False) -> Any:
-    """Return rows scaled to a sum, and with log1p of their entries, in memory or as a source as the given rows are.
+    """Return rows that are scaled to a common sum, with log1p of their entries on request.
+
+    The result is in memory if the given rows are in memory, and otherwise a source.
 
     Parameters
     ----------
     rows : array-like
         The counts.
     who : str
-        Whose counts they are, for messages.
+        The owner of the counts, for messages.
     normalize : float or None, default=None
-        The sum that each row is scaled to, such as 1e4; None to leave the rows as they are. A row of zeros stays as it
-        is.
+        The sum to which each row is scaled, such as 1e4. By default, rows are not scaled. A row of zeros is never
+        changed.
     log : bool, default=False
-        Whether each entry x then becomes log(1 + x).
+        Whether each entry x is replaced by log(1 + x) after scaling.
     """
     if normalize is not None:
         checks.number("normalize", normalize, least=1e-9, most=1e15, remedy="Write normalize=1e4.")
@@ -43,7 +45,7 @@ def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool
 
 
 class Normalized(Stored):
-    """The rows of a source, normalized as they are read."""
+    """The rows of a source, which are normalized while they are read."""
 
     def __init__(self, source: Blocks, who: str, target: float | None, log: bool) -> None:
         self._source, self._who, self._target, self._log = source, who, target, log
@@ -56,18 +58,21 @@ class Normalized(Stored):
         return getattr(self._source, "nbytes", 0)
 
     def between(self, start: int, stop: int) -> Normalized | None:
-        """Return the rows from `start` up to, but without, `stop`, or None if the source cannot read them alone."""
+        """Return the rows from `start` up to, but not including, `stop`.
+
+        Return None if the source cannot read these rows without the rows before them.
+        """
         stretch = getattr(self._source, "between", lambda start, stop: None)(start, stop)
         return None if stretch is None else Normalized(stretch, self._who, self._target, self._log)
 
     def pieces(self) -> Iterator[Any]:
-        """Yield the pieces of the source, normalized."""
+        """Yield the pieces of the source with normalized entries."""
         for piece in self._source.pieces():
             entries = piece.data if self.sparse else piece
             if not (entries >= 0).all():
                 raise DataError(
-                    f"Entries of {self._who} are negative or missing, but counts cannot be. Name the layer with the "
-                    "counts, or leave normalize and log out."
+                    f"Some entries of {self._who} are negative or missing, but counts cannot be. Name the layer with "
+                    "the counts, or leave normalize and log out."
                 )
             if not self.sparse:
                 yield self._of(piece, piece.sum(axis=1, dtype=np.float64)[:, None])

@@ -1,9 +1,8 @@
-"""Blocks, the form in which all code that computes reads rows, and the sizes of pieces and blocks.
+"""Define `Blocks`, the protocol by which all computations read rows, and the sizes of pieces and blocks.
 
-A *piece* suits the storage: it has about 16 MB and consists of whole chunks, because many short reads
-from a chunked file are slow. A *block* suits the processor's cache: `cut` cuts pieces into blocks.
-Blocks begin at the same rows whatever the pieces are, so results have the same bits for all sources of
-the same rows.
+The size of a *piece* suits the storage. A piece has about 16 MB and consists of whole chunks, because many short reads
+from a chunked file are slow. The size of a *block* suits the processor's cache. `cut` cuts pieces into blocks. Blocks
+begin at the same rows for any pieces, so results have the same bits for all sources of the same rows.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-# the number of entries of a block of rows, which fits a processor's cache
+# A block of rows has about this many entries, which fit a processor's cache.
 _BLOCK: Final = 2**17
-_ENTRIES: Final = 2**21  # the most stored entries in a piece of sparse rows, unless a single row has more
+_ENTRIES: Final = 2**21  # maximum number of stored entries in a piece of sparse rows, unless a single row has more
 _PLAIN: Final = (np.dtype(np.float64), np.dtype(np.float32))
-_PIECE: Final = 2**24  # bytes of a piece
-_FEWEST: Final = 64  # the fewest rows of a block, however long they are
-# the most rows whose products are added up in single precision before the sums are added up in double precision
+_PIECE: Final = 2**24  # number of bytes in a piece
+_FEWEST: Final = 64  # minimum number of rows in a block, however long the rows are
+# In single precision, a block has at most this many rows. Sums over blocks are in double precision.
 _SINGLE: Final = 128
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of rows in a file that is mapped into memory, with which another process can open the same rows.
+    """The place of rows in a memory-mapped file. Another process can use it to open the same rows.
 
     Attributes
     ----------
     file : str
         The path of the file.
     dtype : str
-        The type of the entries, as numpy writes it.
+        The type of the entries, in numpy's notation.
     offset : int
-        The byte in the file at which the first entry begins.
+        The position in the file of the first byte of the first entry.
     shape : tuple of int
         The numbers of rows and columns.
     strides : tuple of int
-        The bytes from an entry to the next one, by row and by column.
+        The number of bytes from an entry to the next entry in the next row, and in the next column.
     """
 
     file: str
@@ -60,13 +59,13 @@ class Place:
 
 @lru_cache(maxsize=64)
 def _bytes_of(file: str) -> Array:
-    """Return the bytes of a file, mapped into memory once for all rows in it."""
+    """Return the bytes of a file as a memory map, which all rows in the file share."""
     return np.memmap(file, dtype=np.uint8, mode="r")
 
 
 @runtime_checkable
 class Blocks(Protocol):
-    """A source of rows, n x d, that is read from first to last. If it has `sparse = True`, its pieces are CSR."""
+    """A source of rows (n x d), which is read from the first row to the last. Pieces are CSR if `sparse` is true."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,17 +77,17 @@ class Blocks(Protocol):
 
     @property
     def axis(self) -> int:
-        """The axis along which rows are stored: 0 if row by row, 1 if column by column. See `rows.by_columns`."""
+        """The order of storage: 0 if entries are stored row by row, 1 if column by column. See `rows.by_columns`."""
 
     def pieces(self) -> Iterator[Any]:
-        """Yield the rows from first to last as arrays or CSR, the same at every call."""
+        """Yield all rows in order as arrays or CSR. Every call must yield the same pieces."""
 
     def place(self) -> Place | None:
-        """Return where another process can open the same rows, or None if they are only in this process's memory."""
+        """Return the place from which another process can open the same rows, or None if there is no such place."""
 
 
 class Stored:
-    """The base of all sources of this package, which numpy can turn into arrays."""
+    """The base class of the sources in this package. numpy can convert a source to an array."""
 
     __slots__ = ()
 
@@ -96,22 +95,25 @@ class Stored:
 
     @property
     def ndim(self) -> int:
-        """Two: rows and columns."""
+        """The number of dimensions, which is always 2."""
         return 2
 
     def place(self) -> Place | None:
-        """Return None; sources whose rows are in a file as they are override this."""
+        """Return None. Sources whose rows can be mapped from a file override this method."""
         return None
 
     def between(self, start: int, stop: int) -> Blocks | None:
-        """Return the rows from `start` up to, but without, `stop`, or None if the source cannot read them alone."""
+        """Return the rows from `start` up to, but not including, `stop`.
+
+        Return None if the source cannot read these rows without the rows before them.
+        """
         return None
 
     def __len__(self: Blocks) -> int:
         return self.shape[0]
 
     def __array__(self: Blocks, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Return all rows in memory, dense."""
+        """Return all rows as a dense array in memory."""
         rows = whole(self)
         return np.asarray(rows.toarray() if is_sparse(self) else rows, dtype=dtype)
 
@@ -122,7 +124,7 @@ def is_sparse(source: Blocks) -> bool:
 
 
 def whole(source: Blocks) -> Any:
-    """Return all rows of a source in memory, as one array or one CSR."""
+    """Return all rows of a source in memory, as a single array or CSR matrix."""
     pieces = list(source.pieces())
     if len(pieces) == 1:
         return pieces[0]
@@ -134,7 +136,7 @@ def whole(source: Blocks) -> Any:
 
 
 def rows_of_a_block(d: int, dtype: np.dtype[Any]) -> int:
-    """Return how many rows of d columns make a block."""
+    """Return the number of rows in a block, for rows with d columns of this type."""
     rows = max(_FEWEST, _BLOCK // max(d, 1))
     if precision(dtype) == np.float64:
         return rows
@@ -142,12 +144,12 @@ def rows_of_a_block(d: int, dtype: np.dtype[Any]) -> int:
 
 
 def rows_of_a_piece(d: int, dtype: np.dtype[Any]) -> int:
-    """Return how many rows of d columns make a piece."""
+    """Return the number of rows in a piece, for rows with d columns of this type."""
     return max(_PIECE // max(d * dtype.itemsize, 1), 1)
 
 
 def dtype_of(rows: Any) -> np.dtype[Any]:
-    """Return the type of the entries as numpy's dtype."""
+    """Return the type of the entries as a numpy dtype."""
     if isinstance(getattr(rows, "dtype", None), np.dtype):
         dtype: np.dtype[Any] = rows.dtype
         return dtype
@@ -155,22 +157,25 @@ def dtype_of(rows: Any) -> np.dtype[Any]:
 
 
 def gives_slices(X: Any) -> bool:
-    """Return whether X is two-dimensional and gives rows by slices, but is no array in memory."""
+    """Return whether X is two-dimensional and supports slices of rows, but is not an array in memory."""
     return len(getattr(X, "shape", ())) == 2 and hasattr(X, "__getitem__") and not hasattr(X, "__array_interface__")
 
 
 def precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the precision for products of rows of this type: single for floats of at most four bytes, else double."""
+    """Return the precision of products of rows of this type: single for floats of at most four bytes, else double."""
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
 
 
 def worked_on(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of blocks of this stored type: the precision of products for floats, else the native type."""
+    """Return the type of blocks of rows that are stored in this type.
+
+    Floats get the precision of products. Other types are only converted to the native byte order.
+    """
     return precision(dtype) if dtype.kind == "f" else dtype.newbyteorder("=")
 
 
 def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
-    """Yield the rows of pieces in blocks of `rows` rows, the last one shorter, for pieces of any lengths."""
+    """Yield the rows of pieces, which may have any lengths, in blocks of `rows` rows. The last block may be shorter."""
     left: Array | None = None
     for piece in pieces:
         start = 0
@@ -191,7 +196,7 @@ def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
 
 
 def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
-    """Yield the first and the end row of pieces of CSR, which do not depend on how the rows are stored."""
+    """Yield the first row and the end row of each piece of CSR. The pieces do not depend on the storage of the rows."""
     start, n = 0, len(indptr) - 1
     while start < n:
         stop = max(_end(indptr, start, _ENTRIES), start + 1)
@@ -200,7 +205,10 @@ def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
 
 
 def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
-    """Yield the same rows of CSR, cut where `cut_sparse` cuts them; at most one piece is held beside the next one."""
+    """Yield the rows of these pieces of CSR in new pieces, which begin at the rows that `cut_sparse` yields.
+
+    At most two pieces are in memory at a time.
+    """
     held: list[Any] = []
     stored = 0
     for piece in pieces:
@@ -219,7 +227,7 @@ def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
 
 
 def _end(indptr: Array, start: int, room: int) -> int:
-    """Return the row before which CSR ends that begins at `start` and has room for `room` stored entries."""
+    """Return the end row of a piece of CSR that begins at `start` and may have `room` stored entries."""
     return int(np.searchsorted(indptr, indptr[start] + room, side="right")) - 1
 
 
@@ -230,9 +238,9 @@ def _one(pieces: list[Any]) -> Any:
 
 
 def native(block: Array) -> Array:
-    """Return a block in the type that it is worked on, with adjacent rows or columns in memory.
+    """Return a block in the type for computations, with the entries of each row or each column adjacent in memory.
 
-    A block stored by rows stays so, and so does one by columns: BLAS multiplies both without a copy.
+    A block that is stored by columns is not converted, because BLAS multiplies it without a copy, too.
     """
     if block.dtype not in _PLAIN:
         block = block.astype(worked_on(block.dtype), copy=False)

@@ -1,7 +1,7 @@
-"""Flower's client side: PCAClient, a node's rules, ready ClientApps, and a client for each algorithm.
+"""The client side in Flower: PCAClient, the rules of a node, ready ClientApps, and a client for each algorithm.
 
-The clients of the package's own algorithms are in `named`. The client of any other registered algorithm
-is made when it is first requested.
+The module `named` defines the clients of the package's own algorithms. The client of any other registered
+algorithm is created when it is first requested.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: Any = getattr(named, name, None)
     if found is None:  # the algorithm was registered elsewhere
-        about = f"Answer messages of {stage.name} only; `PCAClient` has the parameters."
+        about = f"A client that answers only messages of {stage.name}. `PCAClient` documents the parameters."
         found = type(name, (PCAClient,), {"algorithms": (stage.name,), "__doc__": about, "__module__": __name__})
     found.__doc__ += (
         "\n\nExamples\n--------\n>>> import numpy as np\n>>> from flower_pca import clients\n"

@@ -1,4 +1,4 @@
-"""client_app() and register(): PCA in a ClientApp of Flower's message API, alone or beside the app's own functions."""
+"""client_app() and register(): PCA in a ClientApp of Flower's message API, alone or next to the app's own functions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 Hosts: TypeAlias = Callable[[Context], Sequence[int]]
 Returned: TypeAlias = tuple[Any, int, wire.Config]  # what a client's fit or evaluate returns
 
-# The record of a node's state which says that hints about its rows were logged
+# The name of the record in a node's state that marks the hints about its rows as logged
 _HINTS: Final = "flower-pca.hints"
-_CACHED: Final = 8  # the most nodes whose clients one process keeps
+_CACHED: Final = 8  # the maximum number of nodes whose clients a process keeps
 
 
 def client_app(
@@ -56,7 +56,7 @@ def client_app(
     >>> app = clients.client_app(lambda context: rows, min_rows=50)
     """
     app = ClientApp()
-    # the action that plain train and evaluate messages go to in Flower
+    # Flower sends train and evaluate messages without an action to the action "default".
     register(app, load, action="default", rules=rules, hosts=hosts, mods=mods, **keywords)
     return app
 
@@ -129,12 +129,12 @@ def register(
     _list_action(app, action)
 
 
-# The actions of PCA in each app, for a server that asks for another action
+# The PCA actions of each app, which are listed for a server that has asked for another action
 _ACTIONS: Final[WeakKeyDictionary[ClientApp, list[str]]] = WeakKeyDictionary()
 
 
 def _list_action(app: ClientApp, action: str) -> None:
-    """List PCA's action in the app's errors, because Flower only names the action that is missing."""
+    """Let servers ask the app for its PCA actions, because Flower's error names only the action that is missing."""
     if app in _ACTIONS:
         _ACTIONS[app].append(action)
         return
@@ -146,10 +146,10 @@ def _list_action(app: ClientApp, action: str) -> None:
 
 
 class _MessageHandler:
-    """The handler of a node's messages: its own client answers them, or the clients that it hosts.
+    """A handler of a node's messages. The node's own client answers them, or the clients that the node hosts.
 
-    After any error, the server gets a text of this package, because Flower would send the text of an
-    uncaught exception unchanged.
+    After any error, the server gets a text that this package has written. Flower would send the text of an
+    uncaught exception unchanged, and that text may contain data.
 
     Parameters
     ----------
@@ -173,15 +173,15 @@ class _MessageHandler:
             parameters, config = wire.open_request(message.content, kind)
             returned = clients.answer(kind, parameters, config, context)
         except RefusalError:
-            # This refusal comes from a node that hosts clients and has no answer to put it in. Flower sends its
-            # text, which was already made for the server.
+            # This refusal comes from a node that hosts clients, so no answer can contain it. Its text is already
+            # meant for the server, and Flower sends this text.
             raise
         except Exception as error:
             returned = clients.refuse(error, kind, config, context)
         return Message(wire.write_reply(kind, *returned, layout=layout), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
-        """Return what the node tells about itself before a run."""
+        """Return what the node tells the server about itself before a run."""
         try:
             if hosted := self._hosts(context):
                 from flower_pca.hosting import messages
@@ -217,17 +217,17 @@ class NodeClients:
 
     def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:
         if rules is None and not keywords:
-            rules = _of_operator
+            rules = _rules_of_operator
         self._load, self._rules, self._keywords = load, rules, keywords
-        # Rules that are the same for all nodes are checked here, and their files are read once.
+        # Rules that are the same for all nodes are checked here, so that their files are read only once.
         self._shared: Rules | None = None
         if not callable(rules):
             self._shared = Rules.of(rules, keywords)
         self._clients = Cache(_CACHED)
 
     def client(self, context: Context) -> PCAClient:
-        """Return the node's client, which its first message in this process creates."""
-        # Clients of one virtual node share its node id, and differ in their partition-ids.
+        """Return the node's client. It is created at the node's first message in this process."""
+        # Clients of one virtual node share a node id, but have different partition-ids.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         known: PCAClient = self._clients.get(key, lambda: self._begin(context))
         return known.within(context)
@@ -236,8 +236,8 @@ class NodeClients:
         own = self._rules_of(context)
         loaded = self._load(context)
         data = node_rows(loaded, own)
-        # In a simulation, the result contains these hints. A process starts with every message, so the state
-        # remembers them.
+        # In a simulation, the result contains these hints. Elsewhere, Flower may start a process for every message, so
+        # the node's state remembers that the hints were logged.
         if own.answers != "rows" and not values_in(context.state, _HINTS):
             log_hints(data, loaded)
             put_values(context.state, _HINTS, {"logged": True})
@@ -247,7 +247,7 @@ class NodeClients:
         """Return the answer of the node's client to a message."""
         try:
             served = self.client(context)
-        except Exception as error:  # if the rows cannot be used, the server learns which node fails, and why
+        except Exception as error:  # The refusal tells the server which node failed, for example for unusable rows.
             return self.refuse(error, kind, config, context)
         if kind == wire.EVALUATE:
             return served.evaluate(parameters, config)
@@ -258,7 +258,7 @@ class NodeClients:
         return words_for_server(error, discreet=self._discreet(context))
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
-        """Return the refusal of a node that has no client to answer."""
+        """Return the refusal of a node whose client could not be created or has failed."""
         first: Any = []
         if kind == wire.EVALUATE:
             first = 0.0
@@ -271,11 +271,11 @@ class NodeClients:
     def _discreet(self, context: Context) -> bool:
         try:
             return self._rules_of(context).discreet
-        except Exception:  # the refusal describes the first error
+        except Exception:  # If the rules cannot be read, the refusal of the first error reveals as little as possible.
             return True
 
 
-def _of_operator(context: Context) -> Rules:
+def _rules_of_operator(context: Context) -> Rules:
     return Rules.of_node_config(context.node_config)
 
 

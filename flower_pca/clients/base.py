@@ -1,11 +1,12 @@
 """PCAClient: the node's side of every algorithm, as a Flower NumPyClient with its own rules.
 
-Every message is handled in the same steps, whatever its stage. The rules admit it. The node reads its
-rows and its memory of the run, and the stage's client half answers. The node removes what it does not
-share, compares the rest with all that it has sent before, and saves its memory. See `_answer`.
+Every message is handled in the same steps, whatever its stage. First, the rules of the node admit the
+message. Then the node reads its rows and its memory of the run, and the stage's client half computes the
+answer. Finally, the node removes what it does not share from the answer, checks the rest against everything
+that it has sent before, and saves its memory. See `_answer`.
 
-The module also decides what a node tells about its columns, and which of them a run gets by name, under
-the node's own rules.
+Under the node's own rules, the module also decides what a node reveals about its columns, and which columns
+a run gets by name.
 """
 
 from __future__ import annotations
@@ -59,19 +60,20 @@ from flower_pca.vertical.stages import BOTH
 from flower_pca.wire import records
 
 # Stages whose run may be split by columns. Under masks, the request does not say which stage it carries.
-_MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
-_BEGAN: Final = "flower_pca.rows"  # the record of a node's state with a digest of the rows that each run began with
-_RUNS: Final = 16  # the number of newest runs in this record
+_MAY_SPLIT_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
+# The name of the record in a node's state that holds a digest of the rows at the start of each run
+_BEGAN: Final = "flower_pca.rows"
+_RUNS: Final = 16  # the number of newest runs that this record keeps
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
-    """Return a node's rows. A file's path and text are not kept, because no message may contain them."""
+    """Return a node's rows without the path and the text of their file, because no message may contain these."""
     if isinstance(data, LocalData | Stream):
         return data
     rows = Table.of(data, who=checks.NODE)
     for hint in hints_of_first_lines(rows.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
-    # A memory-mapped array of numpy names its file.
+    # A memory-mapped numpy array knows the name of its file.
     source = rows.source or getattr(rows.values, "filename", None)
     place = marks.known_place(source) if source else 0
     if rules.id_column is not None:
@@ -83,7 +85,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     if words:
         rows = levels.code(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
-    # The message says whether NaN may stand for a missing value.
+    # NaN is accepted here, because each message decides whether missing values are allowed.
     made = LocalData(
         replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True, empty=True
     )
@@ -92,7 +94,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
 
 
 def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
-    """Return the rows with the operator's ids: a column of the table or file, or the named index."""
+    """Return the rows with the ids that the operator has chosen: a column of the table or file, or the named index."""
     cells = rows.texts.get(column)
     if cells is None and rows.names is not None and column in rows.names and isinstance(rows.values, np.ndarray):
         cells = rows.values[:, rows.names.index(column)]
@@ -101,8 +103,8 @@ def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
     if cells is None:
         with private():
             raise ConfigError(
-                f"The rows of this node have no column {column!r}, which its rule id_column names. Name a column of "
-                "its file."
+                f"The rows of this node have no column {column!r}, which its rule id_column names. Set id_column to "
+                "a column of its file."
             )
     words = {name: said for name, said in rows.words.items() if name != column}
     found = replace(rows, words=words, ids=tuple(cells.tolist()))
@@ -113,14 +115,14 @@ def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
 
 
 def log_hints(data: LocalData | Stream, loaded: Any) -> None:
-    """Log which columns look like numbers of rows, and faults of the file. Nothing of this leaves the node.
+    """Log which columns look like row numbers, and which faults the file has. These hints never leave the node.
 
     Parameters
     ----------
     data : LocalData or Stream
-        The node's rows, without anything that no message may contain.
+        The node's rows, without the parts of the file that no message may contain.
     loaded
-        The rows as they were loaded, with their lines in the file.
+        The rows as they were loaded, with their line numbers in the file.
     """
     if not isinstance(data, LocalData):
         return
@@ -139,9 +141,12 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
 
 
 def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
-    """Return the columns that a message asks for: the named ones, or all, which must then be numbers."""
+    """Return the columns that a message asks for: the named ones, or all if the message names none.
+
+    Without names, every column must be numeric.
+    """
     names, split = request.frame.names, request.frame.split
-    if split is not None or rules.split_columns or request.stage in _MAY_BE_OF_COLUMNS:
+    if split is not None or rules.split_columns or request.stage in _MAY_SPLIT_COLUMNS:
         parties.check(request, rules)
     if isinstance(data, Stream):
         data.widest = limits.widest_of(request)
@@ -153,20 +158,21 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         if data.table.words and not rules.share_names:
             raise RefusalError(
                 f"{labels.count(len(data.table.words), 'column')} of this node "
-                f"{'has' if len(data.table.words) == 1 else 'have'} text, which a PCA cannot use. Name the columns of "
-                "the run, or ask the node's operator."
+                f"{'contains' if len(data.table.words) == 1 else 'contain'} text, which a PCA cannot use. Name the "
+                "columns of the run, or ask the node's operator."
             )
         return of_run(data.select(None), request)
     if data.names is None:
         raise not_named(checks.NODE, data.d).error(RefusalError, "Let all nodes name their columns, or none.")
-    # Otherwise each refusal, and each answer, would confirm a name that the server has guessed.
+    # If a node that hides its names answered for some columns only, every answer or refusal would tell the server
+    # whether it has guessed a name.
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.table.words]:
         raise RefusalError(
             f"This node has text in column {enumeration(texts)}, but a PCA needs numbers. Name other columns."
         )
-    if absent := missing_columns(checks.NODE, _not_of_words(data, names), data.names):
+    if absent := missing_columns(checks.NODE, _without_text_columns(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name other columns.")
     return data.arrange(names)
 
@@ -183,8 +189,8 @@ def _require_allowed(covariates: Covariates, rules: Rules) -> None:
         )
 
 
-def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names that are neither text columns that the node codes, nor made from one."""
+def _without_text_columns(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names without the node's coded text columns and without the columns made from them."""
     if not data.table.coded:
         return names
     own = {*data.table.coded}
@@ -192,16 +198,16 @@ def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
-    """Return the node's rows, or its columns as rows if the parties of a run hold different columns."""
+    """Return the node's rows. If the parties of a run hold different columns, return its columns as rows instead."""
     if request.frame.split is None:
         return data
     return parties.rows_or_columns(data, request)
 
 
 def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
-    """Return what a node adds to an answer about itself: its name, and the columns of the answer.
+    """Return what a node adds to an answer about itself: its name, and a description of the columns.
 
-    It sends names only if it shares them, and names of columns only on request.
+    The node sends names only if its rules share them, and names of columns only if the message requests them.
     """
     wanted = request.frame.names
     heading = data.heading
@@ -215,14 +221,14 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
 
 
 class PCAClient(NumPyClient):
-    """Answer a strategy of `flower_pca.strategies` from rows that never leave the node.
+    """A client that answers the strategies of `flower_pca.strategies` from rows that never leave the node.
 
     Parameters
     ----------
     data
         The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData, or for trackers a Stream. A
-        `client_fn` makes a client for every message. If it gives all of them the same LocalData, the statistics of the
-        rows are computed once in a process.
+        `client_fn` makes a client for every message. If all of these clients get the same LocalData, each process
+        computes the statistics of the rows only once.
     context : Context or None, default=None
         The node's Flower context. Algorithms whose clients keep a state between rounds, such as FAPS, store it there.
         Without a context, the client refuses these algorithms.
@@ -247,12 +253,12 @@ class PCAClient(NumPyClient):
         self, data: Any, *, context: Context | None = None, rules: Rules | None = None, **keywords: Any
     ) -> None:
         self._rules = Rules.of(rules, keywords)
-        # The class may restrict the algorithms as well.
+        # Both the class and the rules may restrict the algorithms.
         named, allowed = frozenset(self.algorithms), self._rules.services
         self._served = named or allowed
         if named and self._rules.allow is not None:
             self._served = allowed & (named | set(registry.EXTRA_STAGES))
-        _ = self._rules.identity  # unusable key files are refused now
+        _ = self._rules.identity  # This loads the key files, so that an unusable file is refused at once.
         if self._rules.profile:
             promises.announce(self._rules, context)
         self._lots = ReleasedRows(data)
@@ -307,7 +313,10 @@ class PCAClient(NumPyClient):
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
-        """Return what a server may know before a run: number of columns, served algorithms, layout and version."""
+        """Return what a server may know before a run: number of columns, served algorithms, layout and version.
+
+        The number of columns is 0 if the node answers only about its columns.
+        """
         data = self._rows()
         there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
         columns = data.d or 0
@@ -329,7 +338,8 @@ class PCAClient(NumPyClient):
             frame = self._policy.frame_of(request, rows)
             if frame.covariates is not None and frame.covariates.names:
                 frame = frame.with_names((rows.names or ())[: -len(frame.covariates.names)])
-            elif frame.names is not None:  # the frame may name a text column instead of the columns made from it
+            elif frame.names is not None:
+                # The frame may name a text column. The rows have the columns that were made from it instead.
                 frame = frame.with_names(rows.names, frame.split)
             data = self._lots.in_frame(rows, frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -339,7 +349,7 @@ class PCAClient(NumPyClient):
                 up = self._policy.without_local_results(request, up, data.d)
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
-        self._keep_own(request, data, after)
+        self._save_local_result(request, data, after)
         # Under masks, clients report which messages their memory comes from, and nothing else about it.
         memory: wire.Config = {}
         if request.stage != messages.STAGE:
@@ -351,8 +361,8 @@ class PCAClient(NumPyClient):
             limits.check(request)
             self._policy.admit(request)
             limits.check_arrays(request)
-            # Messages are counted before rows are read. Otherwise a server could get refusals that depend on
-            # rows without limit.
+            # Messages are counted before rows are read. Otherwise a server could collect any number of refusals that
+            # depend on the rows.
             self._policy.count()
             self._account.count()
 
@@ -365,15 +375,15 @@ class PCAClient(NumPyClient):
         with naming(request):
             limits.check_sizes(request, d, getattr(data, "n", None))
         if self._rules.max_epsilon is not None:
-            return data  # noise protects few rows and rare columns, and a refusal would reveal single rows
+            return data  # Noise protects even few rows and rare columns, but a refusal would reveal single rows.
         if isinstance(data, LocalData) and not data.n:
-            return data  # without rows, nobody can be revealed
+            return data  # An answer from no rows reveals nobody.
         if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
             raise RefusalError(
                 f"This node has fewer rows than its min_rows, {self._rules.min_rows}. Start the run again when it has "
                 "more."
             )
-        # In a run over columns, a column here is a person.
+        # In a run over columns, the columns of `data` are people, so the check does not apply.
         if self._rules.min_rows > 1 and isinstance(every, LocalData) and request.frame.split is None:
             assert isinstance(data, LocalData)
             small_cells.check(every, data, self._rules, self._cells, barred=self._lots.barred)
@@ -382,18 +392,20 @@ class PCAClient(NumPyClient):
     def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:
         """Refuse to continue a run if the node's file differs from the one at the run's first message.
 
-        Otherwise, answers from both files would be summed. A node with a copy of its rows always uses the copy.
+        Otherwise, answers from both files would be summed. A node that keeps a copy of its rows needs no check, because
+        it always answers from the copy.
         """
         rules, context = self._rules, self._context
         at_rest = isinstance(rows, LocalData) and request.frame.split is None and not limits.is_silent(request.stage)
         if context is None or rules.keeps_rows or rules.answers != "fixed" or not at_rest:
             return
         assert isinstance(rows, LocalData)
-        whole = rows.all_columns  # a run may continue with a part of its columns
+        whole = rows.all_columns  # The run may have begun with other columns of the same rows.
         mark = f"{whole.fingerprint():x} {whole.n} {whole.names}"
         known = {key: str(value) for key, value in records.values_in(context.state, _BEGAN).items()}
         if self._began is not None:
-            # A restarted node, and a run that continues from a checkpoint, have another context.
+            # After a restart of the node, or if a run continues from a checkpoint, the context is new. So the file is
+            # read as well.
             known = folders.began(self._began) | known
         run = hashlib.blake2s(request.run.encode(), digest_size=8).hexdigest()
         if run in known and known[run] != mark:
@@ -411,13 +423,14 @@ class PCAClient(NumPyClient):
         memory = Memory()
         if self._store is not None:
             memory = self._store.load(request.run)
-        # What was sent with noise remains spent, even if a message is repeated.
+        # Under noise or masks, a repeated message also gets the newest memory, because secrets and privacy budget that
+        # were spent once must remain spent.
         if NOISE in request.layers or request.stage == messages.STAGE:
             return memory.newest(request.run)
         return memory.at(request.run, request.number)
 
     def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
-        """Return the answer of the stage's client half and its memory. Count a masked sum that is lost for good."""
+        """Return the answer and the new memory of the stage's client half. Count masked sums that get no answer."""
         try:
             return client_half.answer(
                 request.stage,
@@ -432,8 +445,8 @@ class PCAClient(NumPyClient):
             )
         except SpentError as error:
             self._account.lose()
-            # The memory is saved without the secrets of the set-up, so that each such question needs a new
-            # set-up.
+            # The memory is saved without the secrets of the set-up, so that a server needs a new set-up for every
+            # attempt.
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.memory))
             raise
@@ -444,18 +457,18 @@ class PCAClient(NumPyClient):
             return
         if self._store is None:
             raise RefusalError(
-                f"{request.algorithm} keeps a state between messages, but this client has no context to keep it in. "
-                "Write PCAClient(data, context=context)."
+                f"{request.algorithm} keeps a state between messages, but this client has no Flower context to store "
+                "it. Write PCAClient(data, context=context)."
             )
         # Under masks, only the newest memory is used: see `_recall`.
         masked = request.stage == messages.STAGE
         self._store.save(Memory(request.run, request.number, {} if masked else before, after))
 
-    def _keep_own(self, request: wire.Request, data: LocalData | Stream, after: Arrays) -> None:
+    def _save_local_result(self, request: wire.Request, data: LocalData | Stream, after: Arrays) -> None:
         """Save the node's own result, if its operator has set a folder."""
         stage: str | None = request.stage
         if stage == messages.STAGE:
-            stage = messages.inner_stage(request.arrays)  # None in a set-up
+            stage = messages.inner_stage(request.arrays)  # In a set-up, this is None.
         if self._local_file is None or stage is None:
             return
         own = client_half.local_results(stage, messages.plain(after), data)
@@ -465,13 +478,14 @@ class PCAClient(NumPyClient):
             header = {"algorithm": request.algorithm, "run": request.run, **parties.names_of(data)}
             place = folders.own_place(self._local_file, request.algorithm)
             with folders.lock(self._local_file):
-                if SITE_SCALE in own and not folders.is_of_run(place, request.run):  # only once in a run
+                # The hints are logged once per run, before its first result is written.
+                if SITE_SCALE in own and not folders.is_of_run(place, request.run):
                     for hint in hints_of_constant_columns(data):
                         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
                 files.write(place, "own result", header, own, private=True)
 
     def _settle(self, context: Context | None) -> None:
-        """Find out from the context which node this is, and where it stores its files."""
+        """Take the node's number, its name and the paths of its files from the context."""
         self._context = context
         rules = self._rules
         self._key, self._name = wire.NO_KEY, ""
@@ -522,7 +536,7 @@ class PCAClient(NumPyClient):
         return refused
 
     def _note(self, request: wire.Request, config: wire.Config, up: Arrays) -> None:
-        """Record an answer before it leaves the node."""
+        """Record an answer in the record of runs, before the answer leaves the node."""
         stage = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays) or stage
@@ -531,11 +545,11 @@ class PCAClient(NumPyClient):
 
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
-    """Return the number of rows behind an answer, as it is reported to Flower."""
-    # Masks hide the number of rows, and Flower sends this number in plain.
+    """Return the number of rows that the node reports to Flower with an answer."""
+    # Masks hide the number of rows, but Flower sends this number unmasked.
     if request.stage == messages.STAGE or not up:
         return 0
-    if NOISE in request.layers:  # the number of rows is sent only with noise
+    if NOISE in request.layers:  # Under noise, the number of rows is never sent without noise.
         return 1
     # For a stream, the answer contains the number of rows of this step.
     if isinstance(data, LocalData):

@@ -1,8 +1,8 @@
-"""Refuse Flower mods around a node's functions that would spoil every answer, when the app is made.
+"""Refuse Flower mods around a node's functions that would change its answers. The check is made with the app.
 
-Mods that read or count messages work with any run. Mods that add noise to a client's answer, or clip it,
-expect the weights of a model under the names from the server's message. The answers of this package
-have another form.
+Mods that read or count messages work with any run. Mods that add noise to a client's answer, or clip the answer,
+expect the weights of a model under the names from the server's message. The answers of this package have a
+different form.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPOIL: Final = {
 
 
 def require_mods_that_only_read(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
-    """Return the mods of our functions after checking that these and the app's own mods leave answers unchanged.
+    """Return `mods` after checking that neither they nor the app's own mods change answers.
 
     Raises
     ------
@@ -39,14 +39,14 @@ def require_mods_that_only_read(app: ClientApp, mods: Sequence[Any]) -> list[Any
         for name in _names_of(mod):
             if name in _SPOIL:
                 raise ConfigError(
-                    f"{name} changes answers, but mods around PCA must leave answers as they are. {_SPOIL[name]}: "
+                    f"{name} changes answers, but mods around PCA must leave answers unchanged. {_SPOIL[name]}: "
                     "@app.train(mods=[...])."
                 )
     return list(mods)
 
 
 def _names_of(mod: Any) -> Iterator[str]:
-    """Return a mod's own name, those of its base classes, and those of a function that it wraps."""
+    """Yield the name of a mod's function, and the names of its class and base classes."""
     while isinstance(mod, functools.partial):
         mod = mod.func
     function = getattr(inspect.unwrap(mod), "__func__", inspect.unwrap(mod))  # The mod may be a bound method.

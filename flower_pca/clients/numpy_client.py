@@ -1,7 +1,7 @@
-"""NumPyClient: the class of Flower's older API, as long as Flower has it.
+"""NumPyClient: the class of Flower's older API, or a replacement if Flower no longer has the class.
 
-Flower calls that API deprecated. Without it, nodes of the message API answer as before. Only an app with
-a client_fn cannot be made any more.
+Flower has deprecated this API. Once it is removed, nodes that use the message API work as before, but apps with
+a client_fn can no longer be made.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ else:
         from flower_pca.base.errors import ConfigError
 
         class NumPyClient:
-            """The replacement if Flower no longer has the class."""
+            """A replacement for Flower's class that cannot make a client."""
 
             def to_client(self) -> Any:
                 """Refuse to make a client, because this version of Flower has no such API."""
                 raise ConfigError(
-                    "This version of Flower has no client_fn any more. Use flower_pca.clients.client_app(load), whose "
-                    "load returns the rows of a node."
+                    "This version of Flower no longer supports client_fn. Use flower_pca.clients.client_app(load), "
+                    "where load returns the rows of a node."
                 )

@@ -1,4 +1,4 @@
-"""The rules of a node for runs whose parties hold different columns of the same people."""
+"""The checks of a node for runs in which the parties hold different columns of the same people."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 
 _OWN: Final = frozenset(BOTH)
-_NEWEST: Final = "party columns"  # the key of the newest view in the cache of the rows
+_NEWEST: Final = "party columns"  # the cache key of the newest view of the columns as rows
 _OPERATOR: Final = "Ask the node's operator."
 
 
 def check(request: wire.Request, rules: Rules) -> None:
-    """Refuse a message about columns that the node's rule or the layout does not allow."""
+    """Refuse a message about columns if the node's rules or the layout do not allow it.
+
+    A message about rows is refused if the node answers only about columns.
+    """
     stage: str | None = request.stage
     if stage == messages.STAGE:
         stage = messages.inner_stage(request.arrays)
@@ -58,12 +61,13 @@ def _check_layout(request: wire.Request) -> None:
         )
     if NOISE in request.layers:
         raise ProtocolError(
-            f"A message about columns asks for noise, but noise hides no person in a run over columns. {OTHER_SERVER}"
+            f"A message about columns asks for noise, but noise does not hide people in a run over columns. "
+            f"{OTHER_SERVER}"
         )
 
 
 def _check_rows(stage: str | None, rules: Rules) -> None:
-    """Refuse a message about rows if its stage is one of columns, or the node answers only about columns."""
+    """Refuse a message about rows if its stage works on columns, or if the node answers only about columns."""
     if stage in _OWN:
         raise ProtocolError(f"A message of {stage} must be about columns, but this one is about rows. {OTHER_SERVER}")
     if stage is not None and only_columns(rules):
@@ -74,7 +78,7 @@ def _check_rows(stage: str | None, rules: Rules) -> None:
 
 
 def _serves(stage: str) -> bool:
-    """Return whether a stage's answers about columns contain only products and their size."""
+    """Return whether a run over columns may use this stage, because its answers contain only products and a count."""
     return stage in _OWN or (stage in registry.STAGES and registry.STAGES[stage].products_only)
 
 
@@ -84,7 +88,7 @@ def only_columns(rules: Rules) -> bool:
 
 
 def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
-    """Return the node's rows, or its columns as rows in a run about columns. The newest view is kept."""
+    """Return the node's rows, or its columns as rows in a run over columns. The newest view is cached."""
     split = request.frame.split
     if split is None or isinstance(data, PartyColumns):
         return data
@@ -105,7 +109,7 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
 
 
 def names_of(data: LocalData | Stream) -> dict[str, object]:
-    """Return the names in a node's own result: its columns, and its people if it contains loadings."""
+    """Return the names for a node's own result: its columns, and in a run over columns also the ids of its people."""
     if isinstance(data, PartyColumns):
         return {"columns": data.data.names, "rows": data.data.table.ids}
     return {"columns": getattr(data, "names", None)}

@@ -1,4 +1,4 @@
-"""WithPCA: a NumPyClient that trains and also answers PCA's messages, for an app with a client_fn."""
+"""WithPCA: a NumPyClient that trains a model and also answers PCA messages, for an app with a client_fn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from flower_pca.clients.numpy_client import NumPyClient
 
 
 class WithPCA(NumPyClient):
-    """Join a training client and a PCA client: messages of PCA's strategies go to the second, all others to the first.
+    """A client that combines a training client and a PCA client.
+
+    The PCA client gets the messages of PCA strategies, and the training client gets all other messages.
 
     Parameters
     ----------
@@ -47,11 +49,11 @@ class WithPCA(NumPyClient):
         return {**self._training.get_properties(config), **self._pca.get_properties(config)}
 
     def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:
-        """Answer PCA, or train."""
+        """Answer a PCA message, or train the model."""
         return self._of(config).fit(parameters, config)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
-        """Answer PCA's evaluation, or evaluate the model."""
+        """Answer a PCA evaluation, or evaluate the model."""
         return self._of(config).evaluate(parameters, config)
 
     def _of(self, config: wire.Config) -> NumPyClient:

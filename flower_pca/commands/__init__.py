@@ -1,1 +1,1 @@
-"""The subcommands of `flower-pca`. Each has a function `add` that adds its parser and sets the function to run."""
+"""The subcommands of `flower-pca`. Each has a function that adds its parser and sets the function to run."""

@@ -26,7 +26,7 @@ _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
 
 
 def add_compare(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca compare` to the parser."""
     parser = common.parser(
         commands,
         "compare",
@@ -38,7 +38,7 @@ def add_compare(commands: Any) -> None:
         "--algorithms",
         metavar="SPECS",
         help=(
-            f'names or specs between commas: "krylov,faps(inner_steps=5),ssi" (default: {_DEFAULT}, without '
+            f'names or specs, separated by commas: "krylov,faps(inner_steps=5),ssi" (default: {_DEFAULT}, without '
             "algorithms that would take a thousand rounds or more on these rows)"
         ),
     )
@@ -50,11 +50,11 @@ def run_compare(given: argparse.Namespace) -> int:
     place = common.folder(given.out, data=given.data)
     specs = specs_in(_DEFAULT if given.algorithms is None else given.algorithms)
     for spec in specs:
-        registry.make(spec)  # A wrong spec is an error before the data is read, which may take long.
+        registry.make(spec)  # This reports a wrong spec before the data is read, which may take long.
     checks.components(given.components)
     shards = common.clients_of(given)
     common.name_sites_without_rows(common.by_site(shards))
-    courses, left = _courses(shards, specs, given)
+    courses, left = _run_each(shards, specs, given)
     figures = [course.to_json() for course in courses]
     _write(courses, figures, place)
     why = ""
@@ -62,8 +62,8 @@ def run_compare(given: argparse.Namespace) -> int:
         each = [f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items()]
         names = ", ".join(each)
         why = (
-            f"Not run, because eigenvalues of these rows are close together: {names}. Name them in --algorithms to "
-            "run them.\n"
+            f"Not run, because eigenvalues of these rows are close together: {names}. To run these algorithms anyway, "
+            "name them in --algorithms.\n"
         )
     if given.json:
         common.print_json(figures)
@@ -77,7 +77,7 @@ def run_compare(given: argparse.Namespace) -> int:
 
 
 def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -> None:
-    """Write the files of a comparison."""
+    """Write comparison.json, comparison.csv and, if matplotlib is installed, a picture."""
     with common.writing(place) as draft:
         (draft / "comparison.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
         plain = [name for name, value in figures[0].items() if not isinstance(value, list)]
@@ -91,16 +91,16 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
             course.compare(courses, draft / "comparison.svg")
 
 
-def _courses(
+def _run_each(
     shards: list[Any], specs: list[str], given: argparse.Namespace
 ) -> tuple[tuple[Comparison, ...], dict[str, int]]:
-    """Run each algorithm, and return the comparisons, and the algorithms that were skipped with their expected rounds.
+    """Return the comparisons of the algorithms, and the expected number of rounds of the algorithms that were skipped.
 
-    It skips an algorithm that the user has not named and that would need thousands of rounds.
+    An algorithm is skipped if the user has not named it and it would take a thousand rounds or more.
     """
     from flower_pca.comparison import compare, slow
 
-    center = given.center is not False  # All algorithms need the same frame.
+    center = given.center is not False  # All algorithms use the same frame, so that their results are comparable.
     left: dict[str, int] = {}
     if given.algorithms is None:
         left = slow(
@@ -129,7 +129,7 @@ def _courses(
 
 
 def specs_in(text: str) -> list[str]:
-    """Split text into specs at the commas outside brackets and quotes."""
+    """Split text into specs at the commas outside parentheses."""
     return [part.strip() for part in re.findall(r"(?:[^,(]|\([^)]*\))+", text) if part.strip()]
 
 
@@ -139,31 +139,31 @@ def _row(course: dict[str, Any]) -> list[str]:
 
 
 def add_listing(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca list` to the parser."""
     common.parser(
         commands,
         "list",
-        "list every algorithm with its parameters, the cost of a round, when to prefer it, and what goes with it",
+        "list every algorithm with its parameters, the cost of a round, when to prefer it, and compatible options",
         run_listing,
     )
 
 
 def run_listing(given: argparse.Namespace) -> int:
-    """Print the list."""
+    """Print the description of each algorithm."""
     every = [describe(stage) for stage in registry.public().values()]
     if given.json:
         common.print_json(every)
         return 0
-    for one in every:
-        parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
-        goes_with = ", ".join(one["takes"]) or "neither mask nor dp in its default form"
-        sys.stdout.write(f"{one['algorithm']}\n  {one['what']}\n  parameters: {parameters}\n")
-        sys.stdout.write(f"  cost: {one['cost']}\n  prefer it: {one['prefer']}\n  goes with: {goes_with}\n\n")
+    for about in every:
+        parameters = ", ".join(f"{name}={value!r}" for name, value in about["parameters"].items())
+        goes_with = ", ".join(about["takes"]) or "neither mask nor dp in its default form"
+        sys.stdout.write(f"{about['algorithm']}\n  {about['what']}\n  parameters: {parameters}\n")
+        sys.stdout.write(f"  cost: {about['cost']}\n  prefer it: {about['prefer']}\n  goes with: {goes_with}\n\n")
     return 0
 
 
 def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
-    """Return an algorithm's name, first line, parameters, cost of a round, when to prefer it, and its options."""
+    """Return the description of an algorithm for `flower-pca list`, from its class and its docstring."""
     text, made = inspect.getdoc(stage) or "", stage()
     return {
         "algorithm": stage.name,
@@ -176,7 +176,7 @@ def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
 
 
 def _paragraph(text: str, head: str) -> str:
-    """Return the text after a heading such as "Cost per round:", up to the next heading, in one line."""
+    """Return the text between a heading such as "Cost per round:" and the next heading, in one line."""
     found = re.search(rf"^{head}:(.*?)(?=^(?:Cost|Prefer it)[\w ,]*:|^\s*$|\Z)", text, re.DOTALL | re.MULTILINE)
     if found:
         return " ".join(found.group(1).split())

@@ -1,4 +1,4 @@
-"""`flower-pca check`: find faults in the files of sites that a PCA would mistake for measurements."""
+"""`flower-pca check`: find errors in the files of sites that a PCA would mistake for measurements."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from flower_pca.names.table import Table
 
 _EPILOG = """\
-It takes the options of `flower-pca run`, tries the run, writes nothing, and says what the run would say. Missing
-values without --missing and columns of words are errors, as for the run. The other checks run all the same.
+This command takes the options of `flower-pca run`. It tries the run without writing files, and prints the errors and
+hints of the run. As in the run, missing values without --missing and columns of words are errors. The other checks are
+done nevertheless.
 
-exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is, or the run would end in an error
+exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used unchanged, or the run would end in an error
 
 examples:
   flower-pca check hospitals
@@ -40,10 +41,10 @@ examples:
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca check` to the parser."""
     words = (
-        "check the files of sites for disguised missing values, totals, duplicate rows, dates, other units and "
-        "similar faults"
+        "check the files of sites for disguised missing values, totals, duplicate rows, dates, different units and "
+        "similar errors"
     )
     parser = common.parser(commands, "check", words, run)
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
@@ -52,7 +53,7 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the findings. Return 1 if there are hints, 2 if there are errors."""
+    """Print errors and hints. Return 2 if there are errors, 1 if there are only hints, and otherwise 0."""
     config = _config(given, n_components=2)
     given.words, given.covariates = config.words, config.sources_of_covariates
     with warnings.catch_warnings(record=True) as said:
@@ -60,7 +61,7 @@ def run(given: argparse.Namespace) -> int:
         read = _read(given)
     found = common.warned(said)
     sites: list[LocalData] = []
-    # A run over rows goes on without a site that has none.
+    # A run over rows continues without sites that have no rows.
     some = given.partitioned_by == "rows" and any(shard.shape[0] for shard in read.shards)
     for i, shard in enumerate(read.shards):
         who = getattr(shard, "site", "") or f"client {i}"
@@ -72,15 +73,15 @@ def run(given: argparse.Namespace) -> int:
         if site.n:
             sites.append(site)
         else:
-            found.append(f"{who} has no rows, so it adds nothing to the result. Leave it out, or fill it.")
+            found.append(f"{who} has no rows, so it adds nothing to the result. Leave this site out, or add its rows.")
             read.left_out.append(who)
     groups = [[site] for site in sites] if given.partitioned_by == "columns" else [sites]
     hints = [hint for group in groups for hint in _hints(group)]
-    read.refused += _of_gaps(given, read.shards)
+    read.refused += _error_about_gaps(given, read.shards)
     if sites and not read.errors:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", UserWarning)
-            hints = _try(given, read, sites, hints)
+            hints = _trial_run(given, read, sites, hints)
         hints += common.warned(said)
     found += hints
     wording = common.Wording(given.data, drops=True)
@@ -103,8 +104,8 @@ def run(given: argparse.Namespace) -> int:
     return int(bool(found))
 
 
-def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hints: list[str]) -> list[str]:
-    """Run a trial of the requested run without writing anything. Return its hints together with these hints."""
+def _trial_run(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hints: list[str]) -> list[str]:
+    """Try the requested run without writing files. Return these hints together with the hints of the run."""
     from flower_pca.hints.repeats import without_repeats
     from flower_pca.simulation import simulate
 
@@ -123,15 +124,17 @@ def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hin
 
 
 def _config(given: argparse.Namespace, *, n_components: int) -> PCAConfig:
-    """Return the configuration of the trial run. `n_components` is used if the user names no number."""
-    usual = {"missing": given.missing or _missing(given)}
+    """Return the configuration of the trial run, with `n_components` if the user has not set --components."""
+    usual = {"missing": given.missing or _default_missing(given)}
     components = n_components if given.components is None else given.components
     return runs.config_of(argparse.Namespace(**{**vars(given), **usual, "components": components}))
 
 
-def _of_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
-    """Return the error that the run would raise about missing values without the option --missing."""
-    if given.missing is not None or _missing(given) == "error":  # The trial run finds them.
+def _error_about_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
+    """Return the error, if any, that the run would raise about missing values because --missing is not set."""
+    if (
+        given.missing is not None or _default_missing(given) == "error"
+    ):  # In this case, the trial run reports missing values.
         return []
     for i, shard in enumerate(shards):
         try:
@@ -141,8 +144,8 @@ def _of_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
     return []
 
 
-def _missing(given: argparse.Namespace) -> str:
-    """Return the default of --missing in a trial run: the choice that the other options allow."""
+def _default_missing(given: argparse.Namespace) -> str:
+    """Return the value of --missing for a trial run if the user has not set it: one that the other options allow."""
     if given.harmonize is not None or given.dp is not None:
         return "error"
     return "local_mean" if SITE in named_covariates("adjust", given.adjust) else "mean"
@@ -157,11 +160,11 @@ class _Read:
     shards : list
         The rows of each site.
     errors : list of str
-        What is wrong with files, whether or not something of them can be used.
+        Errors in files, whether or not a part of the file can be used.
     refused : list of str
-        What the run would refuse although the rest of the files can be looked into without it.
+        Errors that the run would raise, but that do not prevent checks of the other columns.
     left_out : list of str
-        The sites that are not among the shards.
+        The names of the sites that are not in `shards`.
     """
 
     shards: list[Any] = field(default_factory=list)
@@ -176,24 +179,24 @@ class _Read:
 
 
 def _read(given: argparse.Namespace) -> _Read:
-    """Read the rows of each site. If sites are files, read each file on its own."""
+    """Read the rows of each site. If each site has a file, read the files separately, to find the errors in each."""
     if Path(given.data).expanduser().is_dir() and given.partition is None and given.partitioned_by == "rows":
-        return _of_files(given)
+        return _read_files(given)
     if given.partition is None and Path(given.data).expanduser().is_file():
-        # The table is checked as a whole, without dealing it out.
+        # A single table is checked as a whole instead of being dealt out to clients.
         given.clients = given.clients or 1
     try:
         return _Read(common.clients_of(given))
     except FlowerPCAError as error:
         try:
-            shards, few = _without_words(given)
+            shards, few = _rows_without_words(given)
             return _Read(shards, [] if few else [error.words], few)
         except FlowerPCAError:
             return _Read([], [error.words])
 
 
-def _without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
-    """Return the rows of each site without columns of words, and the error if each of these has few different words."""
+def _rows_without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
+    """Return the rows of each site without columns of words, and the errors if all these columns could be coded."""
     from flower_pca.data import partition, sources
 
     beside: tuple[str, ...] = ()
@@ -203,14 +206,14 @@ def _without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
     table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, gaps=common.gaps_of(given))
     if not table.words:
         return [], []
-    few = _of_few_words(given.data, {given.data: table})
+    few = _errors_about_words(given.data, {given.data: table})
     if not table.names:
         return [], []
     left_out = [*given.drop, *map(escape, table.words)]
     return common.clients_of(argparse.Namespace(**{**vars(given), "drop": left_out})), few
 
 
-def _of_files(given: argparse.Namespace) -> _Read:
+def _read_files(given: argparse.Namespace) -> _Read:
     from flower_pca.data import sources
     from flower_pca.data.reading import matching, require_matches, stem
 
@@ -229,10 +232,10 @@ def _of_files(given: argparse.Namespace) -> _Read:
     dropped = {file: matching(table.columns, given.drop) for file, table in tables.items()}
     tables = {file: table.without(dropped[file]) for file, table in tables.items()}
     without = {file: table for file, table in tables.items() if table.words}
-    read.refused += _of_few_words(given.data, {str(file): table for file, table in tables.items()})
+    read.refused += _errors_about_words(given.data, {str(file): table for file, table in tables.items()})
     if not read.refused:
         read.errors += [no_numbers(file, table.words).words for file, table in without.items()]
-    # A column that is not numeric at one site is left out at all sites, so that the others can be compared.
+    # A column that is not numeric at one site is left out at all sites, so that sites keep the same columns.
     unfit = {name for table in tables.values() for name in table.words}
     tables = {file: table.without(unfit) for file, table in tables.items()}
     read.left_out += [stem(file) for file, table in tables.items() if unfit and not table.names]
@@ -249,10 +252,10 @@ def _of_files(given: argparse.Namespace) -> _Read:
     return read
 
 
-def _of_few_words(data: str, tables: Mapping[str, Table]) -> list[str]:
-    """Return the error about columns of words that a run could code.
+def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
+    """Return the errors about columns of words if all of them have so few different words that a run could code them.
 
-    If other columns are unusable, too, it is a hint.
+    If other columns are unusable as well, issue warnings instead, which become hints.
     """
     from flower_pca.data import sources
 

@@ -1,6 +1,6 @@
-"""What the commands share: arguments, tables, JSON, a progress bar, and errors with command line options.
+"""Functions that the commands share: arguments, tables, JSON, a progress bar, and messages with command-line options.
 
-For example, missing="mean" in Python is --missing mean here.
+For example, messages that advise missing="mean" in Python advise --missing mean here.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
     from flower_pca.results.steps import TrackingResult
 
-_NEAR: Final = 0.75  # Two short names with this similarity (by difflib) differ by about one letter.
-EVERY = 5.0  # seconds between two lines about a run if there is no terminal
+_LEAST_SIMILARITY: Final = (
+    0.75  # minimum similarity (by difflib) of a suggested name: about one different letter in a short name
+)
+EVERY = 5.0  # seconds between two progress lines if stderr is not a terminal
 
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    """Add the parser of a command, with --json."""
+    """Add the parser of a command, with the option --json, and return it."""
     about = f"{words[0].upper()}{words[1:]}."
     added: argparse.ArgumentParser = commands.add_parser(name, help=words, description=about)
     added.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -51,7 +53,7 @@ def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespa
 
 
 def settings(added: argparse.ArgumentParser, *chosen: str, words: str = "") -> None:
-    """Add options for these settings, as `SETTINGS` declares them. `words` replaces their help texts."""
+    """Add options for these settings, as `SETTINGS` declares them. `words` replaces their help texts if it is given."""
     for setting in map(SETTINGS.__getitem__, chosen):
         kind: dict[str, Any] = {"default": setting.default, "metavar": setting.metavar}
         if setting.choices == FLAG:
@@ -71,11 +73,11 @@ def settings(added: argparse.ArgumentParser, *chosen: str, words: str = "") -> N
 
 
 def arguments_of_rows(added: argparse.ArgumentParser) -> None:
-    """Add DATA, the options that deal it to clients, and the options that leave parts out."""
+    """Add DATA, the options that deal its rows to clients, and the options that leave out columns or sites."""
     text = "a path, a folder of one file per client, or a spec such as \"csv(path='x.csv', columns=['a', 'b'])\""
     added.add_argument("data", metavar="DATA", help=text)
     added.add_argument(
-        "--clients", type=int, metavar="N", help="how many clients (default: as the partition says, else 10)"
+        "--clients", type=int, metavar="N", help="number of clients (default: as many as the partition has, else 10)"
     )
     text = "who gets which rows: contiguous, \"dirichlet(0.3, column='y')\", \"by_column('site')\", ..."
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
@@ -85,11 +87,11 @@ def arguments_of_rows(added: argparse.ArgumentParser) -> None:
 
 
 def arguments_of_columns(added: argparse.ArgumentParser) -> None:
-    """Add --columns and --drop."""
-    text = "names of the columns to use, with commas between them (default: all)"
+    """Add --columns, --drop and --gaps."""
+    text = "names of the columns to use, separated by commas (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
     _argument_of_gaps(added)
-    text = 'columns to leave out: names or patterns with commas between them, such as "name,lab_*"'
+    text = 'columns to leave out: names or patterns, separated by commas, such as "name,lab_*"'
     added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
@@ -103,30 +105,32 @@ def _argument_of_gaps(added: argparse.ArgumentParser) -> None:
 
 
 def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, gaps: bool = True) -> None:
-    """Add DATA, and the options that deal it to clients, center and scale it.
+    """Add DATA, and the options that deal its rows to clients, center and scale columns, and control a run.
 
     Parameters
     ----------
     added : ArgumentParser
         The parser of a command.
     counts : bool, default=True
-        Whether components may be counted by the run.
+        Whether the run may choose the number of components, as with --components signal.
     gaps : bool, default=True
-        Whether the command can handle missing values; if not, its help does not offer --missing, and the command
-        refuses it.
+        Whether the command can handle missing values. If not, its help does not show --missing, and the command refuses
+        this option.
     """
     arguments_of_rows(added)
-    text = "how many components, or the share of the variance that they must exceed, such as 0.95 or 95%%"
+    text = "number of components, or the share of the variance that they must exceed, such as 0.95 or 95%%"
     if counts:
         counted_by = [f' or "{word}", for {what}' for word, what in COUNTED.items()]
         text += ";" + ",".join(counted_by)
     text += " (default: 2)"
-    added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
+    added.add_argument("--components", type=_number_of_components, default=2, metavar="K", help=text)
     settings(added, "center", "scale")
     text = 'how NaN and empty cells are handled: as an "error", or filled with the "mean" of their column'
     settings(added, "missing", words=text if gaps else argparse.SUPPRESS)
     settings(added, "seed")
-    added.add_argument("--tol", type=float, metavar="T", help="error at which a run has converged (default: its own)")
+    added.add_argument(
+        "--tol", type=float, metavar="T", help="error at which a run has converged (default: set by the algorithm)"
+    )
     added.add_argument("--max-rounds", type=int, metavar="R", help="largest number of rounds")
 
 
@@ -136,25 +140,25 @@ def arguments_of_missing_values(added: argparse.ArgumentParser) -> None:
         'how NaN and empty cells are handled: as an "error", or filled with the "mean" of their column in the run '
         "(default: error, unless"
     )
-    text += " the run has allowed for them)"
+    text += " the run allowed missing values)"
     added.add_argument("--missing", choices=("error", "mean"), default="error", help=text)
     _argument_of_gaps(added)
 
 
 def argument_of_rotation(added: argparse.ArgumentParser) -> None:
-    """Add --rotate, a method with its settings."""
+    """Add --rotate, which takes a method with its settings."""
     text = "rotate the components so that each depends on few columns: varimax or promax, with settings if needed: "
     added.add_argument("--rotate", metavar="SPEC", help=f'{text}"varimax(kaiser=False)"')
 
 
 def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
-    """Add --algorithm for a single algorithm."""
+    """Add --algorithm, which takes a single algorithm."""
     text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: auto, krylov or covariance)'
     added.add_argument("--algorithm", default="auto", metavar="SPEC", help=text)
 
 
 def argument_of_masks(added: argparse.ArgumentParser) -> None:
-    """Add --mask, alone or with settings."""
+    """Add --mask, which takes optional settings."""
     text = 'hide the answers of single clients, with settings if needed: "masks(neighbors=20)"; write DATA before it'
     added.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
 
@@ -162,12 +166,12 @@ def argument_of_masks(added: argparse.ArgumentParser) -> None:
 def argument_of_split(added: argparse.ArgumentParser) -> None:
     """Add --partitioned-by and --ids."""
     settings(added, "partitioned_by")
-    text = "with --partitioned-by columns, the column that says whose row it is (default: rows go by position)"
+    text = "with --partitioned-by columns, the column with the ids of rows (default: rows are matched by position)"
     added.add_argument("--ids", metavar="NAME", help=text)
 
 
 def argument_of_output(added: argparse.ArgumentParser) -> None:
-    """Add --out, a folder."""
+    """Add --out, which takes a folder."""
     text = "folder to write to (default: flower-pca-out)"
     added.add_argument("--out", type=Path, default=Path("flower-pca-out"), metavar="DIR", help=text)
 
@@ -181,18 +185,18 @@ def argument_of_details(added: argparse.ArgumentParser) -> None:
 def enough(mask: object, clients: int) -> None:
     """Require at least two clients if there are masks."""
     if mask is not None and clients < 2:
-        remedy = "Deal the rows to more clients, because a sum over one client hides nothing; or leave --mask out."
+        remedy = "Deal the rows out to more clients, because a sum over one client hides nothing, or leave --mask out."
         raise ConfigError(f"--mask needs at least 2 clients, but there is {clients}. {remedy}")
 
 
 def clients_of(given: argparse.Namespace) -> list[Any]:
-    """Return the rows of each client."""
+    """Return the rows of each client, as the options deal them out."""
     from flower_pca.data import partition, sources
 
     if getattr(given, "partitioned_by", "rows") == "columns":
         if given.partition is not None:
             raise ConfigError(
-                "With --partitioned-by columns each file has its own columns, so there is nothing to deal out. Leave "
+                "With --partitioned-by columns, each file belongs to one client, so no rows are dealt out. Leave "
                 "--partition out."
             )
         return sources.parties(
@@ -215,8 +219,8 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     covariates = getattr(given, "covariates", ())
     if both := [name for name in covariates if name in given.drop]:
         raise ConfigError(
-            f"--drop leaves out {enumeration(both)}, but --explain, --adjust or --keep names it. Leave it out of "
-            "--drop: such a column is never a feature."
+            f"--drop leaves out {enumeration(both)}, but --explain, --adjust or --keep needs it. Remove it from "
+            "--drop: a column of these options is never a feature."
         )
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *covariates]))
@@ -238,22 +242,22 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         )
     if table.sites:
         return shards
-    return _without(shards, given.without)
+    return _without_sites(shards, given.without)
 
 
 def name_sites_without_rows(shards: Mapping[Any, Any]) -> None:
-    """Say on the error stream which of these sites have no rows."""
+    """Print to stderr which of these sites have no rows."""
     if empty := [str(site) for site, rows in shards.items() if not rows.shape[0]]:
-        sys.stderr.write(f"flower-pca: not in the run, because they have no rows: {', '.join(empty)}\n")
+        sys.stderr.write(f"flower-pca: These sites are not used, because they have no rows: {', '.join(empty)}\n")
 
 
 def by_site(shards: Sequence[Any]) -> dict[Any, Any]:
-    """The rows of each client by the name of its site, or by its position if its site has none."""
+    """Return the rows of each client by the name of its site, or by its position if its site has no name."""
     return {getattr(rows, "site", "") or i: rows for i, rows in enumerate(shards)}
 
 
 def gaps_of(given: argparse.Namespace) -> dict[str, list[str]] | None:
-    """Return the values of --gaps by column. "*" stands for all columns."""
+    """Return the values of --gaps by column, with "*" for values that apply to all columns."""
     found: dict[str, list[str]] = {}
     for text in getattr(given, "gaps", None) or ():
         column, equals, value = text.rpartition("=")
@@ -262,22 +266,22 @@ def gaps_of(given: argparse.Namespace) -> dict[str, list[str]] | None:
 
 
 def with_near_match(error: FlowerPCAError) -> FlowerPCAError:
-    """Return the error about a missing path, with the most similar name in the same folder."""
+    """Return the error. If it is about a missing path, suggest the most similar name in the same folder."""
     if error.setting != "path" or not isinstance(error.value, str):
         return error
     path = Path(error.value).expanduser()
     beside: list[str] = []
     with suppress(OSError):
         beside = [entry.name for entry in path.absolute().parent.iterdir()]
-    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=_NEAR)
+    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=_LEAST_SIMILARITY)
     if not close:
         return error
     near = str(path.with_name(close[0]))
     return DataError(f"No file or folder named {shown(error.value)}. Did you mean {near!r}?")
 
 
-def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
-    """Return the shards of the sites that are not left out, if a column names the sites."""
+def _without_sites(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
+    """Return the shards of the sites that do not match these patterns, if a column has named the sites."""
     from flower_pca.data.reading import matching, require_matches
 
     sites = [getattr(shard, "site", "") for shard in shards]
@@ -287,9 +291,9 @@ def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
 
 
 def folder(path: Path, *, data: str) -> Path:
-    """Return the folder to write to, and refuse it before the run if it cannot be written.
+    """Return the folder to write to, or raise an error before the run if nothing can be written to it.
 
-    The folder of the data is refused, because the next run would read the new files as sites.
+    The folder of the data is refused, because the next run would read the new files as rows of sites.
     """
     place, source = path.expanduser().absolute(), Path(data).expanduser()
     if place.is_dir() and source.is_dir() and place.samefile(source):
@@ -304,17 +308,17 @@ def folder(path: Path, *, data: str) -> Path:
 
 @contextmanager
 def writing(place: Path) -> Iterator[Path]:
-    """Yield a draft folder. At the end, its files move to `place`, unless there was an error.
+    """Yield a temporary folder. If the block succeeds, the files in the temporary folder are moved to `place`.
 
-    An error names `place`, because the draft is gone by then.
+    Errors about files name `place`, because the temporary folder no longer exists when the user reads them.
     """
     with files.naming(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        # The draft is in the same file system, because a rename cannot leave it.
+        # The draft is in the same file system as `place`, because a file cannot be renamed into another file system.
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
             draft = Path(name)
             yield draft
-            # Other files in the folder, for example of an earlier run, stay as they are.
+            # Other files in the folder, for example files of an earlier run, are not changed.
             place.mkdir(exist_ok=True)
             for file in sorted(draft.iterdir()):
                 os.replace(file, place / file.name)
@@ -324,9 +328,9 @@ def writing(place: Path) -> Iterator[Path]:
 def progress(what: str) -> Iterator[Callable[[Driven], None]]:
     """Yield a function to call after every round.
 
-    It shows the round on stderr, and ends the run after a lost Ctrl-C.
+    The function shows the round on stderr, and ends the run if Python has lost a Ctrl-C.
     """
-    with _shown(what) as show, _no_interrupt_lost() as require_none:
+    with _showing_rounds(what) as show, _keeping_interrupts() as require_none:
 
         def after(run: Driven) -> None:
             show(run)
@@ -336,8 +340,11 @@ def progress(what: str) -> Iterator[Callable[[Driven], None]]:
 
 
 @contextmanager
-def _no_interrupt_lost() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises KeyboardInterrupt again. Python drops an exception inside its own callbacks."""
+def _keeping_interrupts() -> Iterator[Callable[[], None]]:
+    """Yield a function that raises KeyboardInterrupt if Ctrl-C was pressed, in case Python has lost the exception.
+
+    Python drops an exception that is raised while it runs one of its own callbacks, such as a finalizer.
+    """
     pressed = False
 
     def press(number: int, frame: FrameType | None) -> None:
@@ -349,9 +356,9 @@ def _no_interrupt_lost() -> Iterator[Callable[[], None]]:
         if pressed:
             raise KeyboardInterrupt
 
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     # Only the main thread may set signal handlers.
-    if not usual or threading.current_thread() is not threading.main_thread():
+    if not is_default or threading.current_thread() is not threading.main_thread():
         yield require_none
         return
     signal.signal(signal.SIGINT, press)
@@ -362,10 +369,10 @@ def _no_interrupt_lost() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def _shown(what: str) -> Iterator[Callable[[Driven], None]]:
-    """Yield a function that shows a round in place on a terminal, or else prints a line every few seconds."""
+def _showing_rounds(what: str) -> Iterator[Callable[[Driven], None]]:
+    """Yield a function that updates a status line on a terminal, or otherwise prints a line every few seconds."""
     if not sys.stderr.isatty():
-        yield _lines()
+        yield _printing_rounds()
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -376,8 +383,8 @@ def _shown(what: str) -> Iterator[Callable[[Driven], None]]:
         yield lambda run: bar.update(task, description=str(run.history[-1]))
 
 
-def _lines() -> Callable[[Driven], None]:
-    """Return a function that reports the newest round every few seconds. A shorter run reports nothing."""
+def _printing_rounds() -> Callable[[Driven], None]:
+    """Return a function that prints the newest round every few seconds. A run that is shorter prints nothing."""
     began = last = time.monotonic()
 
     def after(run: Driven) -> None:
@@ -392,7 +399,7 @@ def _lines() -> Callable[[Driven], None]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:
-    """Print rows under a heading, with rich. Columns in `text` hold words."""
+    """Print a table with rich. The columns in `text` are left-aligned text, and the others are numbers."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -407,7 +414,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
 
 @contextmanager
 def speaking(wording: Wording) -> Iterator[None]:
-    """Print warnings within the block on stderr, each once, with the options of the command."""
+    """Print the warnings of the block to stderr, each once, with settings as command-line options."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -423,29 +430,29 @@ def warned(said: Sequence[warnings.WarningMessage]) -> list[str]:
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print a value as JSON. All its numbers are finite."""
+    """Print a value as JSON. A number that is not finite is an error, because JSON cannot represent it."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def title(data: str) -> str:
-    """Return a title for the data: the name of a file, or the spec."""
+    """Return a title for the data: the name of the file or folder, or the spec."""
     if "(" not in data:
         return Path(data).name
     return data
 
 
 def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingResult:
-    """Read the result in a file, also of a tracking run. `missing` is for missing values in new rows."""
+    """Read a result, which may be of a tracking run. `missing` says how it handles missing values in new rows."""
     from flower_pca.results.steps import TrackingResult
 
-    with suppress(FileNotFoundError):  # The other reader reports a missing file.
+    with suppress(FileNotFoundError):  # `result_of` reports a missing file.
         if files.kind(path) == "tracking result":
             return TrackingResult.load(path)
     return result_of(path, missing=missing)
 
 
 def result_of(path: str, *, missing: str = "error") -> PCAResult:
-    """Read the result in a file. `missing` is for missing values in new rows."""
+    """Read a result that is not of a tracking run. `missing` says how it handles missing values in new rows."""
     from flower_pca.results.pca import PCAResult
 
     try:
@@ -465,7 +472,7 @@ def result_of(path: str, *, missing: str = "error") -> PCAResult:
 
 
 def rotation_of(given: argparse.Namespace, result: PCAResult | TrackingResult) -> Rotation | None:
-    """Return the components rotated by --rotate, or None without this option."""
+    """Return the rotated components of a result, or None without the option --rotate."""
     from flower_pca.analysis.rotation import rotate
 
     if given.rotate is None:
@@ -474,25 +481,25 @@ def rotation_of(given: argparse.Namespace, result: PCAResult | TrackingResult) -
 
 
 def share(text: str) -> float:
-    """Read a share from an option: 0.95 or 95%."""
+    """Parse a share in an option: 0.95 or 95%."""
     with suppress(TypeError, ValueError):
         return float(checks.share(text))
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
 def names(text: str) -> list[str]:
-    """Read names from an option, separated by commas."""
+    """Parse names in an option, which are separated by commas."""
     return [name.strip() for name in text.split(",")]
 
 
-def _number(text: str) -> int | float | str:
+def _number_of_components(text: str) -> int | float | str:
     if text in COUNTING:
         return text
     with suppress(ValueError):
         return int(text)
     with suppress(TypeError, ValueError):
         number = float(checks.share(text))
-        return text if "%" in text else number  # The error shows the value as the user wrote it.
+        return text if "%" in text else number  # The text is kept, so that later errors show it as the user wrote it.
     words = " or ".join(COUNTING)
     what = f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}"
     raise argparse.ArgumentTypeError(what)
@@ -500,21 +507,21 @@ def _number(text: str) -> int | float | str:
 
 @dataclass(frozen=True)
 class Wording:
-    """The vocabulary of a command: how it names the settings that a message advises.
+    """A translation of the settings in messages into the options of a command.
 
     Parameters
     ----------
     data : str, default="x.csv"
-        What it has been given to read.
+        The DATA argument of the command.
     drops : bool, default=False
-        Whether it can leave columns out with --drop.
+        Whether the command has the option --drop.
     """
 
     data: str = "x.csv"
     drops: bool = False
 
     def of(self, sentence: str) -> str:
-        """Return a sentence with the options of the command."""
+        """Return the sentence with settings as options of the command."""
         return in_words(sentence, self._called)
 
     def _called(self, advice: Advice) -> str:
@@ -536,7 +543,7 @@ class Wording:
         return in_python(advice)
 
     def _spec(self, name: str, value: Any) -> str:
-        """Return the spec of the data source with one more setting."""
+        """Return the spec of the data source with this additional setting."""
         path = Path(self.data).expanduser()
         if self.data.endswith(")") and not path.exists():
             return spec.with_more(self.data, name, value)
@@ -552,7 +559,7 @@ class Wording:
 
 
 def _option(name: str, value: object) -> str:
-    """Return an option with this value."""
+    """Return the command-line option that sets this value."""
     option = OPTIONS[name]
     match value:
         case True:
@@ -569,7 +576,7 @@ def _option(name: str, value: object) -> str:
 
 
 def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
-    """Return the error about several file names where the command takes one."""
+    """Return the error about several file names for a command that takes one."""
     words = f"flower-pca {given.command} FOLDER"
     if hasattr(given, "result"):
         words = f"flower-pca {given.command} RESULT FOLDER"

@@ -1,4 +1,4 @@
-"""Files that commands write: scores for a spreadsheet, and local results of clients."""
+"""The files that commands write, such as scores for a spreadsheet and the local results of clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def words_of_picture(name: str) -> str:
-    """Return the words about the picture next to other files. Without matplotlib there is no picture."""
+    """Return the end of a sentence that lists files: "and NAME", or that there is no picture without matplotlib."""
     if errors.is_installed("matplotlib"):
         return f"and {name}"
     return f"and no picture ({errors.not_installed('matplotlib', 'to draw')})"
@@ -34,12 +34,12 @@ def words_of_picture(name: str) -> str:
 
 _LOCAL_FILE: Final = "flower_pca-local-{}.npz"
 _KIND: Final = "own result"
-_OF_ITS_RUN: Final = "Give a file that the run of the result has written."
-_CLOSE: Final = 1e-6  # tolerance for products of components, which must be 0 or 1
+_FILE_OF_RUN: Final = "Give a file that the run of the result has written."
+_TOLERANCE: Final = 1e-6  # absolute tolerance for products of orthonormal components, which are 0 or 1
 
 
 def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool = False) -> None:
-    """Require an algorithm with local results, or a run with results `by_site`, which are local, too."""
+    """Require a run with local results, which its algorithm, its parties or an adjustment `by_site` can produce."""
     from flower_pca import registry
 
     if partitioned_by == "rows" and not by_site and not registry.has_local_results(algorithm):
@@ -65,13 +65,13 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
 
 
 def left_over(place: Path, names: Sequence[str]) -> list[str]:
-    """Return old files of clients and scores in a folder, which belong to an earlier run."""
+    """Return the files of clients and scores in a folder that an earlier run wrote: all except `names`."""
     found = [*place.glob(_LOCAL_FILE.format("*")), *place.glob(_SCORES)]
     return sorted(file.name for file in found if file.name not in names)
 
 
 def require_personal(result: PCAResult | Projection, option: str) -> PersonalResult:
-    """Return the result, and require a personalized run."""
+    """Return the result, and require that it belongs to a personalized run."""
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
@@ -82,9 +82,9 @@ def require_personal(result: PCAResult | Projection, option: str) -> PersonalRes
 
 
 def local_components_of(path: str, result: PersonalResult) -> tuple[Array, str]:
-    """Read the own components of a client for the columns of a personalized result, and the client's name.
+    """Return the own components of a client, in the column order of the result, and the client's name, from a file.
 
-    The name is "" if the file has none.
+    The name is "" if the file has no name.
     """
     from flower_pca.algorithms.personal.closing import OWN
 
@@ -92,16 +92,16 @@ def local_components_of(path: str, result: PersonalResult) -> tuple[Array, str]:
     specs = (header["algorithm"], result.algorithm)
     made, wanted = (str(spec).partition("(")[0] for spec in specs)
     if made != wanted:
-        raise DataError(f"{path} belongs to another run ({made} instead of {wanted}). {_OF_ITS_RUN}")
+        raise DataError(f"{path} belongs to another run ({made} instead of {wanted}). {_FILE_OF_RUN}")
     columns, names = header["columns"], result.feature_names_in_
     own = arrays.get(OWN, np.zeros(0))
-    there = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
-    others = columns is not None and names is not None and sorted(columns) != sorted(names)
-    if not there or others:
-        raise DataError(f"The components in {path} have different columns from the result. {_OF_ITS_RUN}")
+    fits = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
+    differ = columns is not None and names is not None and sorted(columns) != sorted(names)
+    if not fits or differ:
+        raise DataError(f"The components in {path} have different columns from the result. {_FILE_OF_RUN}")
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
-    _require_beside(path, own, result)
+    _require_orthogonal(path, own, result)
     return np.asarray(own), str(header.get("site") or "")
 
 
@@ -111,25 +111,28 @@ def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
         header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
         raise DataError(
-            f"No file named {shown(path)}. Give a file that run --save-local, or a node, has written."
+            f"No file named {shown(path)}. Give a file that flower-pca run --save-local or a node has written."
         ) from error
     if lacking := {"algorithm", "columns"} - header.keys():
-        raise DataError(f"The header of {path} has no {' and no '.join(sorted(lacking))}. {_OF_ITS_RUN}")
+        raise DataError(f"The header of {path} has no {' and no '.join(sorted(lacking))}. {_FILE_OF_RUN}")
     return header, arrays
 
 
-def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
-    """Require orthonormal own components, except for zeros, that are orthogonal to the shared ones and not too many."""
+def _require_orthogonal(path: str, own: Array, result: PersonalResult) -> None:
+    """Require that own components, except rows of zeros, are orthonormal and orthogonal to the shared components.
+
+    There must not be more than the run allows.
+    """
     if len(own) > (most := result.local_components):
         raise DataError(
-            f"{path} has {len(own)} local components, but the run of the result allows at most {most}. {_OF_ITS_RUN}"
+            f"{path} has {len(own)} local components, but the run of the result allows at most {most}. {_FILE_OF_RUN}"
         )
     own = own[own.any(axis=1)]
     products = own @ np.vstack([own, result.components_]).T
-    if not np.allclose(products, np.eye(*products.shape), rtol=0.0, atol=_CLOSE):
+    if not np.allclose(products, np.eye(*products.shape), rtol=0.0, atol=_TOLERANCE):
         raise DataError(
             f"The components in {path} are not orthogonal to the shared components, so they belong to another run. "
-            f"{_OF_ITS_RUN}"
+            f"{_FILE_OF_RUN}"
         )
 
 
@@ -137,9 +140,9 @@ _SCORES: Final = "scores.csv"
 
 
 def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> dict[str, list[str]]:
-    """Return labels of rows beside their numbers: id, file and site, if they are known.
+    """Return the id, file and site of each row, if they are known, by the name of the label.
 
-    The id comes from a column that is called like an identifier and is not a column of the result.
+    The id is taken from a column whose name is typical of an identifier and that is not a column of the result.
     """
     from flower_pca.data import sources
 
@@ -150,10 +153,10 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
         "site": [name for name in spare if name.casefold() == "site"],
     }
     names = {label: found[0] for label, found in called.items() if found}
-    with suppress(ConfigError):  # Some kinds of files cannot keep columns beside the rows.
+    with suppress(ConfigError):  # Some file formats cannot keep columns that are not features.
         table = sources.table_with(data, features, beside=tuple(names.values()), gaps=gaps)
-    there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
-    columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in there.items()}
+    known = {label: table.beside[name] for label, name in names.items() if name in table.beside}
+    columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in known.items()}
     if table.ids is not None:
         columns["id"] = list(map(ids.as_text, table.ids))
     if table.origin is not None:
@@ -164,7 +167,7 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
 
 
 def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) -> list[str]:
-    """Return the names of columns that are not in the result. For a folder, look into its first file."""
+    """Return the names of the columns of the data that are not features of the result. A folder's first file counts."""
     from flower_pca.data import sources
 
     if features is None:
@@ -176,7 +179,7 @@ def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) 
 
 
 def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]], *, private: bool = True) -> None:
-    """Write a csv file for R and spreadsheets. If it is about persons, only its owner can read it."""
+    """Write a csv file for R and spreadsheets. If `private`, only the owner of the file can read it."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerows([shown_as_text(cell) for cell in row] for row in (head, *rows))
@@ -186,7 +189,7 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
 
 def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     """Write the scores, with the ids of rows if they are known. Return the name of the file."""
-    # 17 digits restore each float exactly.
+    # With 17 digits, reading the text restores the exact float.
     rows = [[f"{value:.17g}" for value in row] for row in result.scores_.tolist()]
     head = [*result.get_feature_names_out()]
     if result.row_ids_ is not None:

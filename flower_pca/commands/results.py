@@ -1,6 +1,6 @@
 """`flower-pca show` prints a result.
 
-`flower-pca report` writes its page, for example if the server has written none.
+`flower-pca report` writes its report as a web page, for example because the server has written no report.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-# Figures that get a line of their own: errors, and the figures of robust and personalized runs.
+# Labels of the figures that are printed, each in its own line: errors, and figures of robust and personalized runs.
 _LINES: Final = (
     "mean squared error",
     "entries taken out",
@@ -36,7 +36,7 @@ _LINES: Final = (
 
 
 def add_show(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca show` to the parser."""
     parser = common.parser(commands, "show", "print the variances in a result, and how its run went", run_show)
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     common.argument_of_rotation(parser)
@@ -64,7 +64,7 @@ def run_show(given: argparse.Namespace) -> int:
 
 
 def print_result(result: PCAResult, *, verbose: bool) -> None:
-    """Print the table of variances, and a few lines about the run. `verbose` adds its status and its decisions."""
+    """Print a table of variances and a few lines about the run. `verbose` adds its status and automatic choices."""
     summary = result.summary(digits=6)
     sys.stdout.write("".join(f"{common.Wording().of(words)}\n" for words in summary.of_tone("bad")))
     heads, cells = summary.components
@@ -86,20 +86,20 @@ def print_result(result: PCAResult, *, verbose: bool) -> None:
 
 
 def _ending(result: PCAResult, *, verbose: bool) -> list[str]:
-    """Return how a successful run ended, and doubts about its result."""
+    """Return lines on how a successful run ended, with warnings about its result."""
     if not result.status.ok:
         return list(result.decisions) if verbose else []
     if verbose:
         return [str(result.status), *result.decisions]
     doubts = facts.of_kind(facts.of_status(result.status), "warn")
     words = (common.Wording().of(doubt.words) for doubt in doubts)
-    # The reader should check how a run over columns has matched people, even if all went well.
+    # Even after a successful run over columns, the reader should check how people were matched.
     matched = result.decisions if result.config.get("partitioned_by") == "columns" else ()
     return [facts.ending(result.status, result.rounds, result.left_out), *words, *matched]
 
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:
-    """Return a line with the names of the clients, if they have names."""
+    """Return a line with the names of the sites, or no line if sites have no names."""
     if not result.site_names:
         return []
     names = [result.site_names[key] for key in sorted(result.site_names)]
@@ -107,16 +107,16 @@ def _sites(result: PCAResult | TrackingResult) -> list[str]:
 
 
 def _limits(result: PCAResult) -> list[str]:
-    """Return a line with the limits of T2 and SPE, after a run with `monitor`."""
+    """Return a line with the limits of T2 and SPE, or no line after a run without `monitor`."""
     if result.histograms_ is None:
         return []
     return [f"limits: {Monitor(result).limits()}"]
 
 
 def as_json(result: PCAResult, rotation: Rotation | None = None) -> dict[str, Any]:
-    """Return the figures of a result as plain values.
+    """Return the figures of a result, and of its rotation, as plain values.
 
-    Its arrays over columns stay in the file, except for a rotation's.
+    Arrays with an entry for each column are only in the result's file, except for the arrays of a rotation.
     """
     figures = {
         **facts.in_json(result.summary().facts),
@@ -134,16 +134,16 @@ def _traffic(result: PCAResult | TrackingResult) -> str:
 
 
 def add_report(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca report` to the parser."""
     parser = common.parser(
-        commands, "report", "write the report of a result, with its clients where their rows are given", run_report
+        commands, "report", "write the report of a result, with pictures of the clients if rows are given", run_report
     )
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     parser.add_argument(
         "data",
         metavar="DATA",
         nargs="?",
-        help="the rows of the run, a path or a spec as for run; a folder is one of a file per site",
+        help="the rows of the run, a path or a spec as for run; a folder must have one file per site",
     )
     rows.argument_of_sites(parser)
     common.arguments_of_missing_values(parser)
@@ -154,7 +154,7 @@ def add_report(commands: Any) -> None:
 
 
 def run_report(given: argparse.Namespace) -> int:
-    """Write the page."""
+    """Write the report as a web page."""
     from flower_pca import report
 
     path = given.out or Path(given.result).parent / "report.html"
@@ -172,9 +172,9 @@ def run_report(given: argparse.Namespace) -> int:
             raise ConfigError("The report of a tracking run needs no rows. Leave DATA out.")
         if result.is_by_site:
             raise ConfigError(
-                "This run harmonized the sites or subtracted their means, so their rows can be scored only with each "
-                "site's own file. Leave DATA out: the report.html that `flower-pca run` wrote has the pictures of "
-                "the rows."
+                "This run harmonized the sites or subtracted their means, so rows can be scored only with the local "
+                "results of each site. Leave DATA out: the report.html that `flower-pca run` wrote has the pictures "
+                "of the rows."
             )
         sites, _ = rows.sites_of(given, result)
         if strangers := words_of_strangers(result, sites):
@@ -192,7 +192,7 @@ def run_report(given: argparse.Namespace) -> int:
 
 
 def _by_position(result: PCAResult, sites: Sequence[str | int]) -> PCAResult:
-    """Return the result with its clients numbered like these sites. In a deployment, clients have node ids."""
+    """Return the result with its clients numbered in the order of these sites, instead of by the ids of their nodes."""
     position = {str(site): i for i, site in enumerate(sites)}
     moved = {key: position[name] for key, name in result.site_names.items() if name in position}
     names = {i: site for i, site in enumerate(sites) if isinstance(site, str)}

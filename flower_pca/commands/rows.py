@@ -1,4 +1,4 @@
-"""New rows and a result: `flower-pca transform` writes their scores, `flower-pca score` finds unusual rows."""
+"""`flower-pca transform` writes the scores of new rows, and `flower-pca score` finds unusual rows."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from flower_pca.results.projection import Projection
 
 
 def add_transform(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca transform` to the parser."""
     parser = common.parser(
         commands, "transform", "write the coordinates of rows along the components of a run", run_transform
     )
-    parser.add_argument("result", metavar="RESULT", help="the result.npz of a run; or the own file of a party")
+    parser.add_argument("result", metavar="RESULT", help="the result.npz of a run, or a party's own file")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
     own = argument_of_own(
         parser,
-        "also along the local components, or with what is known of the site, in this file, which a run with "
-        "--save-local or a node has written",
-        "also along own components, or with the location and scale of the site, estimated from these rows: for a "
-        "client that took no part in the run",
+        "use the local results in this file, which a run with --save-local or a node has written: local components, "
+        "or the means, location and scale of the site",
+        "estimate local components, or the location and scale of the site, from these rows: for a client that took no "
+        "part in the run",
     )
     own.add_argument(
         "--among-own",
         action="store_true",
-        help="where new rows lie among the rows of the run: scores divided by the factors by which they shrink",
+        help="make scores of new rows comparable with the rows of the run, by undoing their shrinkage",
     )
     common.arguments_of_missing_values(parser)
     parser.add_argument(
@@ -50,7 +50,7 @@ def add_transform(commands: Any) -> None:
 
 
 def argument_of_own(parser: argparse.ArgumentParser, local: str, fit_local: str) -> Any:
-    """Add --local and --fit-local, which exclude each other. Return their group."""
+    """Add --local and --fit-local, which exclude each other, and return their group."""
     own = parser.add_mutually_exclusive_group()
     own.add_argument("--local", metavar="FILE", help=local)
     own.add_argument("--fit-local", action="store_true", help=fit_local)
@@ -58,7 +58,7 @@ def argument_of_own(parser: argparse.ArgumentParser, local: str, fit_local: str)
 
 
 def run_transform(given: argparse.Namespace) -> int:
-    """Write the scores."""
+    """Write the scores of new rows, and print where they are."""
     from flower_pca.data import sources
 
     path = given.out.expanduser().absolute()
@@ -66,7 +66,9 @@ def run_transform(given: argparse.Namespace) -> int:
     kind = path.suffix.lower()
     if kind not in (".npy", ".csv", ".eigenvec"):
         raise ConfigError(f"Scores are written to .npy, .csv or .eigenvec, not to {path.name}. Write -o scores.npy.")
-    result: PCAResult | Projection = _part(given) or common.result_of(given.result, missing=given.missing)
+    result: PCAResult | Projection = _projection_of_party(given) or common.result_of(
+        given.result, missing=given.missing
+    )
     if isinstance(result, PCAResult):
         require_whole_rows(given.data, result)
     wanted = labels.tuple_of(result.feature_names_in_)
@@ -90,14 +92,14 @@ def run_transform(given: argparse.Namespace) -> int:
     if given.json:
         common.print_json({"rows": n, "components": k, "local_components": k - result.n_components_, "out": str(path)})
     else:
-        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given, site)}\n")
+        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_components_in_words(result, given, site)}\n")
         if isinstance(result, PCAResult) and result.shrinkage_hint and not given.among_own:
             sys.stdout.write(f"{result.shrinkage_hint}\n")
     return 0
 
 
 def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any) -> tuple[Array, str]:
-    """Return the scores of the rows, with a client's own components if requested, and the name of its site."""
+    """Return the scores of the rows, and the name of the site whose local components are used, or ""."""
     if isinstance(result, PCAResult) and (result.is_by_site or result.harmonized_by_):
         at_site = of_site(result, given, {getattr(rows, "site", "") or Path(given.data).stem: rows})
         return at_site.project(rows) if given.among_own else at_site.transform(rows), ""
@@ -119,20 +121,20 @@ def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, An
     Parameters
     ----------
     result : PCAResult
-        The result, which may be one for a site already.
+        The result. If it scores rows of all sites alike, it is returned unchanged.
     given : Namespace
-        The options that say what is known of the site.
+        The options of the command, with `local` and `fit_local`.
     every : mapping
-        The rows of each site by its name. There may be one.
+        The rows of each site by its name. There must be only one site.
     """
     if not result.is_by_site:
         return result
     if given.local is None and not given.fit_local:
         done = "harmonized sites" if result.harmonized_by_ else "subtracted the means of each site"
-        more = ", or --fit-local for a site that took no part" if result.harmonized_by_ else ""
+        more = ", or --fit-local for a site that took no part in the run" if result.harmonized_by_ else ""
         raise ConfigError(
-            f"The run has {done}, so rows can be scored only with their site's own file. Add --local FILE, which run "
-            f"--save-local or the site's node has written{more}."
+            f"The run has {done}, so rows can be scored only with their site's own file. Add --local FILE with the "
+            f"file that flower-pca run --save-local or the site's node has written{more}."
         )
     if len(every) > 1:
         raise ConfigError(
@@ -144,14 +146,14 @@ def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, An
         if not result.harmonized_by_:
             raise ConfigError(
                 "--fit-local is for runs with --harmonize, but this run subtracted the means of each site. Add "
-                "--local FILE, which run --save-local or the site's node has written."
+                "--local FILE with the file that flower-pca run --save-local or the site's node has written."
             )
         return result.harmonize(rows)
     try:
         header, own = files.read(given.local, "own result", private=True)
     except FileNotFoundError as error:
         raise DataError(
-            f"No file named {shown(given.local)}. Give a file that run --save-local, or a node, has written."
+            f"No file named {shown(given.local)}. Give a file that flower-pca run --save-local or a node has written."
         ) from error
     named = str(header.get("site") or "")
     if named and site in result.site_names.values() and named != site:
@@ -162,18 +164,18 @@ def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, An
     return result.at_site(own)
 
 
-def _part(given: argparse.Namespace) -> Projection | None:
-    """Return the projection of a party of a run over columns, if its file is given, else None."""
+def _projection_of_party(given: argparse.Namespace) -> Projection | None:
+    """Return the projection of a party in a run over columns if RESULT is the party's own file, else None."""
     from flower_pca.vertical.result import ColumnsResult
 
-    with suppress(FileNotFoundError):  # Another reader reports a missing file.
+    with suppress(FileNotFoundError):  # `result_of` reports a missing file.
         if files.kind(given.result) == "own result":
             return ColumnsResult.part(given.result)
     return None
 
 
-def _whose(result: PCAResult | Projection, given: argparse.Namespace, site: str) -> str:
-    """Describe whose components the scores are along, if some are shared and some belong to a client."""
+def _components_in_words(result: PCAResult | Projection, given: argparse.Namespace, site: str) -> str:
+    """Return a phrase that names the shared and local components of the scores, or "" for other runs."""
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
@@ -189,10 +191,10 @@ def _whose(result: PCAResult | Projection, given: argparse.Namespace, site: str)
     return f"{shared} and on the local components in {given.local}"
 
 
-_SHOWN: Final = 40  # lines of the printed table; the file has all
+_SHOWN: Final = 40  # maximum number of anomalies that are printed; the output file has all
 _EPILOG: Final = """\
-exit codes: 0 all rows are scored, whether any is beyond a limit or not; 1 with --fail-above, more are than that;
-2 bad usage or input
+exit codes: 0 all rows are scored, even if some are beyond a limit; 1 a larger share than --fail-above is beyond a
+limit; 2 bad usage or input
 
 examples:
   flower-pca score patients/result.npz today.csv
@@ -202,16 +204,16 @@ examples:
 
 
 def add_score(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca score` to the parser."""
     parser = common.parser(
         commands,
         "score",
-        "score rows by T2 and SPE, and list the rows beyond the limits with the columns that cause it",
+        "score rows by T2 and SPE, and list the rows beyond the limits with the columns that contribute most",
         run_score,
     )
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
-    parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run; a folder is one of a file per site")
+    parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run; a folder must have a file per site")
     argument_of_sites(parser)
     argument_of_own(
         parser,
@@ -229,47 +231,47 @@ def add_score(commands: Any) -> None:
         "--fail-above",
         type=common.share,
         metavar="SHARE",
-        help="exit with 1 if a larger share of the rows than this, 0.05 or 5%%, is beyond a limit",
+        help="exit with code 1 if a larger share of the rows than this, such as 0.05 or 5%%, is beyond a limit",
     )
 
 
 def argument_of_sites(parser: argparse.ArgumentParser) -> None:
-    """Add --partition, for rows to compare with a result."""
+    """Add --partition, which assigns rows to sites."""
     parser.add_argument(
         "--partition",
         metavar="SPEC",
-        help="whose row is whose: \"by_column('site')\", say (default: a folder's files, or a column of sites)",
+        help="how to assign rows to sites: \"by_column('site')\" (default: a folder's files, or a column of sites)",
     )
 
 
 def _arguments_of_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the options about limits."""
+    """Add the options that choose the limits of T2 and SPE."""
     parser.add_argument(
         "--level",
         type=common.share,
         default=LEVEL,
         metavar="P",
-        help=f"the share of ordinary rows that keep to a limit, 0.99 or 99%% (default: {LEVEL:g})",
+        help=f"the share of ordinary rows that stay within a limit, such as 0.99 or 99%% (default: {LEVEL:g})",
     )
     parser.add_argument(
         "--limits",
         choices=SOURCES,
         help=(
-            "limits from the rows of all clients (of a run with --monitor), or from theory (default: clients if "
-            "available)"
+            "take limits from the rows of all clients, after a run with --monitor, or from theory (default: clients "
+            "if available)"
         ),
     )
     parser.add_argument(
         "--trained",
         action="store_true",
-        help="DATA has the run's own rows, not new ones (limits from theory are then a little lower)",
+        help="DATA has the rows of the run instead of new rows (limits from theory are then a little lower)",
     )
 
 
 def run_score(given: argparse.Namespace) -> int:
-    """Score rows, write the files, and print anomalies. Return 1 if there are more than `--fail-above`."""
-    out = given.out and _file(given.out, (".csv",))
-    picture = given.picture and _file(given.picture, (".svg", ".png"))
+    """Score rows, write the files, and print anomalies. Return 1 if the share of anomalies exceeds --fail-above."""
+    out = given.out and _output_file(given.out, (".csv",))
+    picture = given.picture and _output_file(given.picture, (".svg", ".png"))
     if given.fail_above is not None:
         checks.number("--fail-above", given.fail_above, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
     result = common.result_of(given.result, missing=given.missing)
@@ -306,16 +308,16 @@ def run_score(given: argparse.Namespace) -> int:
 
 
 def _require_by_site(result: PCAResult) -> None:
-    """Refuse local results of a site if the result scores rows of all sites alike."""
+    """Refuse --local and --fit-local if the result scores rows of all sites alike."""
     if not result.is_by_site:
         raise ConfigError(
-            "--local and --fit-local need a run with --adjust site or --harmonize. This run has neither: leave them "
-            "out."
+            "--local and --fit-local are only for runs with --adjust site or --harmonize, but this run used neither. "
+            "Leave --local and --fit-local out."
         )
 
 
 def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, Any], str]:
-    """Return the rows of each site by name, and the column with the names if the user did not name it."""
+    """Return the rows of each site by name, and the column with these names if it was found without --partition."""
     from flower_pca.data import partition
 
     require_whole_rows(given.data, result)
@@ -335,16 +337,16 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
 
 
 def require_whole_rows(data: str, result: PCAResult) -> None:
-    """Refuse a folder of parties' tables, because no table in it has all columns."""
+    """Refuse a folder after a run over columns, because no table in the folder has all columns."""
     if result.config.get("partitioned_by") == "columns" and Path(data).expanduser().is_dir():
         raise ConfigError(
             f"{data} is a folder, but the result of a run over columns needs one table with all columns. To project "
-            "the file of one party, write: flower-pca transform flower_pca-local-0.npz FILE"
+            "the file of a single party, use: flower-pca transform flower_pca-local-0.npz FILE"
         )
 
 
 def _with_ids(given: argparse.Namespace, result: PCAResult, beside: Sequence[str]) -> Any:
-    """Return the rows with these columns beside them, and with ids if a column is called like an identifier."""
+    """Return the rows with these additional columns, and with ids if a column has the name of an identifier."""
     from flower_pca.data import sources
 
     data, features, gaps = given.data, None, common.gaps_of(given)
@@ -352,14 +354,14 @@ def _with_ids(given: argparse.Namespace, result: PCAResult, beside: Sequence[str
         features = [*result.columns_needed_]
     table = sources.table_with(data, features, beside=beside, gaps=gaps)
     called = [name for name in output.columns_beside(data, features, gaps) if is_called_identifier(name)]
-    with suppress(ConfigError):  # Some kinds of files cannot keep columns beside the rows.
+    with suppress(ConfigError):  # Some file formats cannot keep columns that are not features.
         for name in called[:1]:
             return sources.table_with(data, features, beside=(*beside, name), gaps=gaps).with_ids(name)
     return table
 
 
 def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
-    """Return an extra column that is called site, or that only holds names of the run's sites."""
+    """Return the additional column that is called site, or that contains only names of the run's sites, or ""."""
     from flower_pca.data import sources
 
     features = set[str]()
@@ -376,24 +378,24 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
     return next((name for name in texts if set(map(str, values[name].tolist())) <= known), "")
 
 
-def _file(path: Path, endings: Sequence[str]) -> Path:
-    """Return the file to write, and refuse it before the work if it cannot be written."""
+def _output_file(path: Path, endings: Sequence[str]) -> Path:
+    """Return the path of the file to write, or raise an error before any work if the file cannot be written."""
     place = path.expanduser().absolute()
     checks.parent(place.name, place)
     if place.suffix.lower() not in endings:
         raise ConfigError(
-            f"The file for the scores must end in {' or '.join(endings)}, and {place.name} does not. Write "
+            f"The file for the scores must end in {' or '.join(endings)}, but {place.name} does not. Write "
             f"scores{endings[0]}."
         )
     return place
 
 
 _PLACE: Final = ("id", "file")
-_Places = Mapping[Any, Sequence[tuple[str, str]]]  # from a site to the id and file of each of its rows
+_Places = Mapping[Any, Sequence[tuple[str, str]]]  # for each site, the id and the file of each row
 
 
 def _write(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]) -> None:
-    """Write a line for each row, with its file and site. For rows beyond a limit, add which limit and why."""
+    """Write a line for each row, with its site, id and file. For rows beyond a limit, add which limit and why."""
     why: dict[tuple[Any, int], list[Anomaly]] = {}
     for anomaly in found:
         why.setdefault((anomaly.site, anomaly.row), []).append(anomaly)
@@ -418,7 +420,7 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
 
 
 def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int, *, hint: str) -> None:
-    """Print the rows farthest beyond a limit, and how many there are."""
+    """Print the rows that are farthest beyond a limit, the number of rows beyond a limit, and the limits."""
     worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
     order = worst[:_SHOWN]
     if order:
@@ -433,7 +435,7 @@ def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int,
         ]
         common.table(head, cells, text=(0, *range(2, len(known) + 3), len(head) - 1))
     if len(found) > len(order):
-        sys.stdout.write(f"and {len(found) - len(order):,} more; -o FILE.csv has all\n")
+        sys.stdout.write(f"and {len(found) - len(order):,} more; use -o FILE.csv to write all\n")
     if beyond == 1:
         are = "is"
     else:

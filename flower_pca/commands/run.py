@@ -24,7 +24,7 @@ from flower_pca.settings.budget import DP
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca run` to the parser."""
     parser = common.parser(
         commands, "run", "simulate a federation on one machine; write result.npz, history.csv and report.html", run
     )
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 
 def arguments_of_config(parser: argparse.ArgumentParser) -> None:
-    """Add the options that define a run. `flower-pca check` has them, too."""
+    """Add the options that define a run, which `flower-pca check` has as well."""
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
     common.settings(
@@ -47,7 +47,7 @@ def arguments_of_config(parser: argparse.ArgumentParser) -> None:
         metavar="RANGES",
         help=(
             'with --dp, public ranges of the columns: "age=18..100,weight=30..200", or a '
-            "file of lines age,18,100; they are the columns of the run"
+            "file of lines age,18,100; only columns with a range are used"
         ),
     )
     common.argument_of_masks(parser)
@@ -55,13 +55,13 @@ def arguments_of_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
-    """Add options about the course of a run: how messages travel, where it runs, its start, and what it keeps."""
+    """Add options about the execution of a run: messages, backend, checkpoint, initial components, local results."""
     common.settings(parser, "wire")
     parser.add_argument(
         "--backend",
         choices=("in_process", "ray"),
         default="in_process",
-        help="a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)",
+        help="a simple loop in this process, or Flower's engine with a virtual node per client (default: in_process)",
     )
     parser.add_argument(
         "--checkpoint",
@@ -78,18 +78,18 @@ def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save-local",
         action="store_true",
-        help="also write one file for each client, with what belongs to it: low-rank and sparse part, own components, "
-        "its means under --adjust site, or its location and scale under --harmonize",
+        help="also write a file with the local results of each client: low-rank and sparse part, own components, "
+        "means with --adjust site, or location and scale with --harmonize",
     )
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run, write the files, and print the variances. Return 1 if the run ended short of its goal."""
+    """Run, write the files, and print the variances. Return 1 if the run did not reach its goal."""
     from flower_pca import assembly
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out, data=given.data)
-    config = config_of(given)  # A wrong option is an error before the data is read, which may take long.
+    config = config_of(given)  # This reports wrong options before the data is read, which may take long.
     if given.save_local:
         by_site = config.harmonize is not None or SITE in config.adjust
         output.require_own(config.algorithm, given.partitioned_by, by_site=by_site)
@@ -106,7 +106,7 @@ def run(given: argparse.Namespace) -> int:
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
-    with common.progress("starting") as on_round, _going_on(checkpoint):
+    with common.progress("starting") as on_round, _naming_checkpoint(checkpoint):
         result = simulate(config, shards, on_round=on_round, backend=given.backend, checkpoint=checkpoint, init=init)
     *files, last = _write(result, shards, place, given)
     if others := output.left_over(place, [*files, last]):
@@ -122,8 +122,8 @@ def run(given: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _going_on(checkpoint: Path | None) -> Iterator[None]:
-    """Add the path of the checkpoint to the error if the run is interrupted or the disk is full."""
+def _naming_checkpoint(checkpoint: Path | None) -> Iterator[None]:
+    """Add the path of the checkpoint to the error if the run is interrupted or a file cannot be written."""
     try:
         yield
     except (KeyboardInterrupt, OSError) as error:
@@ -137,7 +137,7 @@ def _going_on(checkpoint: Path | None) -> Iterator[None]:
 
 
 def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Namespace) -> list[str]:
-    """Write the files of a result. Return their names."""
+    """Write the files of a result, and return their names."""
     from flower_pca import report
     from flower_pca.vertical.result import ColumnsResult
 
@@ -157,7 +157,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
 
 
 def config_of(given: argparse.Namespace) -> PCAConfig:
-    """Return the configuration of the run. If --dp has no clip, the ranges determine it."""
+    """Return the configuration of the run. If --dp has no clip, it follows from --ranges."""
     from flower_pca import assembly
 
     if given.ranges is None:
@@ -172,9 +172,9 @@ def config_of(given: argparse.Namespace) -> PCAConfig:
 
 
 def _budget(text: str | None) -> DP | None:
-    """Return the privacy budget before ranges are added.
+    """Return the privacy budget of a run without --ranges.
 
-    If rows have no bound, the error names an option that gives one.
+    If the length of rows has no bound, the error names an option that sets a bound.
     """
     try:
         return DP.of(text)
@@ -189,7 +189,7 @@ def _budget(text: str | None) -> DP | None:
 
 
 def _history(result: PCAResult, path: Path) -> None:
-    """Write a line for each message, with a column for each metric of any stage."""
+    """Write a csv file with a line for each message, and a column for each metric that any stage reports."""
     records = result.history.to_json()
     metrics = list(dict.fromkeys(name for record in records for name in record["metrics"]))
     plain = ("number", "stage", "asked", "answered", "bytes_down", "bytes_up", "seconds")

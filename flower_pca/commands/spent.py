@@ -1,4 +1,4 @@
-"""`flower-pca spent`: what a node's ledgers have counted, and how much its rules allow."""
+"""`flower-pca spent`: print what a node's ledgers have counted, and how much its rules allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
 from flower_pca.commands.trust import config, rules_and_partition
 
-# What is counted, and the rule that limits it.
+# The names of the counts, and the rule that limits each count.
 _COUNTS: Final = {
     "epsilon": "max_epsilon",
     "columns": "max_columns",
@@ -22,15 +22,15 @@ _COUNTS: Final = {
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca spent` to the parser."""
     parser = common.parser(
-        commands, "spent", "say how much of its limits over all runs a node has spent, by its ledgers", run
+        commands, "spent", "print how much of its limits over all runs a node has spent, from its ledgers", run
     )
     parser.add_argument(
         "rules",
         nargs="*",
         metavar="RULE",
-        help="the node's --node-config, or a .toml file: memory-dir and the limits count, such as max-epsilon",
+        help="the node's --node-config, or a .toml file; only memory-dir and limits such as max-epsilon matter",
     )
 
 
@@ -45,13 +45,13 @@ def run(given: argparse.Namespace) -> int:
     limits = {name: most for name, most in limits.items() if most is not None}
     if not limits:
         raise ConfigError(
-            "These rules limit nothing over all runs, so nothing is spent. Give the node-config of the node, for "
-            "example \"memory-dir='/var/lib/pca' max-epsilon=1.0 max-delta=1e-6\"."
+            "These rules limit nothing over all runs, so nothing is spent. Give the node's --node-config, for example "
+            "\"memory-dir='/var/lib/pca' max-epsilon=1.0 max-delta=1e-6\"."
         )
     own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
     if rules.memory_dir is not None and not own.parent.is_dir():
         raise ConfigError(
-            f"There is no folder {own.parent}, so what is spent is unknown. Give the node's own memory-dir."
+            f"There is no folder {own.parent}, so it is unknown how much is spent. Give the memory-dir of the node."
         )
     found = {}
     for path in folders.ledgers_beside(own):

@@ -1,4 +1,4 @@
-"""`flower-pca track`: follow the subspace of a file's rows that are dealt to clients, and draw it."""
+"""`flower-pca track`: follow the subspace of rows over time, from a file or from a folder that receives files."""
 
 from __future__ import annotations
 
@@ -38,23 +38,19 @@ examples:
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    words = "follow the subspace of rows over time, through gaps and outliers"
+    """Add the command `flower-pca track` to the parser."""
+    words = "follow the subspace of rows over time, even with missing values and outliers"
     parser = commands.add_parser(
         "track",
         help=words,
-        description=f"{words[0].upper()}{words[1:]}: a table of its movement, a picture, a report, and the bases.",
+        description=f"{words[0].upper()}{words[1:]}. Print a table, and write a picture, a report and the bases.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_rows(parser)
     common.arguments_of_columns(parser)
     parser.add_argument(
-        "--components",
-        type=int,
-        default=2,
-        metavar="K",
-        help="components to follow, the columns of the basis (default: 2)",
+        "--components", type=int, default=2, metavar="K", help="number of components to follow (default: 2)"
     )
     parser.add_argument(
         "--algorithm",
@@ -66,7 +62,7 @@ def add(commands: Any) -> None:
         "--clients",
         type=int,
         metavar="K",
-        help="how many clients share the rows of a step (default: a folder's files, else 1)",
+        help="number of clients that share the rows of a step (default: a folder's files, else 1)",
     )
     _add_detection(parser)
     common.argument_of_masks(parser)
@@ -76,7 +72,7 @@ def add(commands: Any) -> None:
 
 
 def _add_rows(parser: argparse.ArgumentParser) -> None:
-    """Add the options about the rows of a step, and the number of steps."""
+    """Add DATA, and the options about the rows of a step and the number of steps."""
     parser.add_argument(
         "data",
         metavar="DATA",
@@ -86,7 +82,7 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=int,
         metavar="N",
-        help="rows of a step, of all clients together; with --follow, the fewest rows of a step (default: 1)",
+        help="rows of a step at all clients together; with --follow, the minimum number of rows (default: 1)",
     )
     parser.add_argument(
         "--follow",
@@ -105,10 +101,7 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sites",
         metavar="NAMES",
-        help=(
-            "with --follow, names of all sites, with commas between them (default: the sites in the folder at the "
-            "start)"
-        ),
+        help="with --follow, names of all sites, separated by commas (default: the sites in the folder at the start)",
     )
     parser.add_argument("--steps", type=int, metavar="T", help="largest number of steps (default: until the rows end)")
 
@@ -120,23 +113,23 @@ def _add_detection(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=float,
         metavar="W",
-        help="the statistic from which on a step counts as a change (default: learnt from the rows)",
+        help="the value of the statistic above which a step counts as a change (default: learned from the rows)",
     )
     parser.add_argument(
         "--alarm-rate",
         type=float,
         metavar="P",
-        help="rate of false alarms per quiet step, if the threshold is learnt (default: 1e-3)",
+        help="rate of false alarms per step without a change, if the threshold is learned (default: 1e-3)",
     )
     parser.add_argument(
         "--monitor",
         action="store_true",
-        help="say which columns and clients cause a change, and watch directions and columns too",
+        help="name the columns and clients that cause a change, and also test each direction and column",
     )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    """Add the options about files for steps, the page, the state and the result."""
+    """Add the options about files: events, the live page, the checkpoint, and the result."""
     parser.add_argument(
         "--events", type=Path, metavar="FILE", help="append a line of JSON to this file after each step"
     )
@@ -144,18 +137,18 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--live",
         type=Path,
         metavar="FILE",
-        help=("show the state of the run in this page, FILE.html, every few seconds; a browser reloads it by itself"),
+        help=("write the state of the run to this page, FILE.html, every few seconds; a browser reloads it by itself"),
     )
     parser.add_argument(
         "--checkpoint",
         type=Path,
         metavar="FILE",
-        help="keep the state in this file after every message; a run removes it when it ends",
+        help="keep the state in this file after every message; the run removes the file when it ends",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue from the checkpoint, and append to the events; if there is no checkpoint yet, start",
+        help="continue from the checkpoint, and append to the events; if there is no checkpoint yet, start a new run",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("out"), metavar="DIR", help="folder to write to (default: out)"
@@ -163,7 +156,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Track, print the table, and print where the files are."""
+    """Track the subspace, write the files, and print the table and where the files are."""
     _check(given)
     if given.steps is not None:
         checks.integer("--steps", given.steps, least=1)
@@ -175,13 +168,13 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None, title: str) -> TrackingResult:
-    """Return the result of the run. If a run that follows a folder is interrupted, it covers the steps up to then."""
+    """Return the result of the run. If a run with --follow is interrupted, the result covers the completed steps."""
     from flower_pca.masking import MaskedSums
     from flower_pca.report.live import watching
     from flower_pca.simulation import track
 
     newest: list[StepRecord] = []
-    mask = MaskedSums.of(given.mask)  # A wrong option is an error before the data is read.
+    mask = MaskedSums.of(given.mask)  # This reports a wrong option before the data is read.
     inbox = _inbox(given) if given.follow else None
     streams = _streams(given) if inbox is None else inbox.streams()
     common.enough(mask, len(streams))
@@ -202,10 +195,10 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
                 checkpoint=checkpoint,
                 steps=given.steps,
                 on_round=on_round,
-                on_step=_aloud(watchers, newest),
+                on_step=_printing_changes(watchers, newest),
             )
     except (KeyboardInterrupt, OSError) as error:
-        remedy = _onwards(checkpoint)
+        remedy = _how_to_resume(checkpoint)
         if isinstance(error, OSError):
             error.add_note(f"Correct that first. {remedy}".rstrip())
             raise
@@ -218,7 +211,7 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
 
 
 def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) -> None:
-    """Write the files of a result, and print what and where they are."""
+    """Write the files of a result, and print the table and the paths of the files."""
     from flower_pca import report
 
     lines = [result.table(), str(result.status)]
@@ -266,7 +259,7 @@ def _tracker(given: argparse.Namespace) -> Tracker:
 
 
 def _inbox(given: argparse.Namespace) -> Inbox:
-    """Return the folder to follow. Remarks about its files go to stderr at once."""
+    """Return the folder to follow. It prints remarks about its files to stderr as soon as they occur."""
     from flower_pca.data.inbox import Inbox
 
     interval = 60.0
@@ -280,12 +273,12 @@ def _inbox(given: argparse.Namespace) -> Inbox:
         columns=names_in(given.columns),
         drop=given.drop,
         gaps=common.gaps_of(given),
-        say=_say,
+        say=_print_remark,
     )
 
 
 def _streams(given: argparse.Namespace) -> list[Any]:
-    """Return a stream for each file of a folder, with an equal part of each step, or deal one table to clients."""
+    """Return the stream of each client: a file of the folder, with equal parts of each step, or a part of one table."""
     from flower_pca.data import partition, sources
     from flower_pca.data.reading import no_rows
     from flower_pca.hints import faults
@@ -297,7 +290,7 @@ def _streams(given: argparse.Namespace) -> list[Any]:
     count = max(len(table.parts), 1)
     if table.names:
         for hint in faults.find_in_stream(partition.deal(table, n_clients=count)):
-            _say(f"hint: {hint}")
+            _print_remark(f"hint: {hint}")
     if count == 1:
         rows = table.joined().bare()
         if not len(rows):
@@ -315,7 +308,7 @@ def _streams(given: argparse.Namespace) -> list[Any]:
 
 @contextmanager
 def _end_on_signal() -> Iterator[None]:
-    """Treat the signal with which a service manager ends a run like Ctrl-C."""
+    """Treat SIGTERM, with which a service manager ends a run, like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -331,13 +324,13 @@ def _end_on_signal() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _onwards(checkpoint: Path | None) -> str:
+def _how_to_resume(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return ""
     return f"The state of the run is in {checkpoint}; the same command with --resume continues from it."
 
 
-def _say(words: str) -> None:
+def _print_remark(words: str) -> None:
     sys.stderr.write(f"flower-pca: {words}\n")
     sys.stderr.flush()
 
@@ -350,7 +343,7 @@ def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
 
 
 def _checkpoint(given: argparse.Namespace) -> Path | None:
-    """Return the file of the state, or None. Refuse to overwrite one, and to resume without --resume."""
+    """Return the path of the checkpoint, or None. Refuse to use an existing checkpoint without --resume."""
     if given.checkpoint is None:
         if given.resume:
             raise ConfigError("--resume needs the file to continue from. Add --checkpoint FILE.")
@@ -377,14 +370,14 @@ def _changes(result: TrackingResult, tracker: Tracker) -> str:
     return words
 
 
-def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
+def _printing_changes(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
     """Return a callback that calls `on_step`, and prints every declared change to stderr."""
 
     def after(record: StepRecord) -> None:
         newest[:] = [record]
         on_step(record)
         if record.change is not None:
-            _say(record.change)
+            _print_remark(record.change)
 
     return after
 

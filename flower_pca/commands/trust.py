@@ -1,4 +1,4 @@
-"""Commands for the administrator of a site: `flower-pca rules`, `audit`, `keys`, and `forget`, which erases data."""
+"""Commands for administrators: `flower-pca rules`, `audit`, `keys`, and `forget`, which erases data of a node."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from flower_pca.commands import common, output
 if TYPE_CHECKING:
     from flower_pca.clients.policy.rules import Rules
 
-# The pairs of a SuperNode's --node-config.
+# This matches a key=value pair of a SuperNode's --node-config.
 _PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
 
 
 def add_rules(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca rules` to the parser."""
     parser = common.parser(
         commands,
         "rules",
-        "say what a node with given rules can be made to reveal, and what the rules leave open",
+        "describe what a node with these rules can be made to reveal, and what the rules leave open",
         run_rules,
     )
-    parser.add_argument("--profile", metavar="NAME", help="begin with the rules of this name: open, masked or private")
+    parser.add_argument("--profile", metavar="NAME", help="start from a named set of rules: open, masked or private")
     parser.add_argument(
         "rules",
         nargs="*",
         metavar="RULE",
-        help="rules as in the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: none "
-        "set)",
+        help="rules as in the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: no "
+        "rules)",
     )
 
 
 def run_rules(given: argparse.Namespace) -> int:
-    """Print the page of rules."""
+    """Print what a node with these rules can be made to reveal."""
     from flower_pca.audit.sentences import telling
     from flower_pca.clients.policy.rules import Rules
 
@@ -51,8 +51,8 @@ def run_rules(given: argparse.Namespace) -> int:
     if given.profile is not None:
         keys["profile"] = given.profile
     if keys.get("profile") == "masked":
-        # The page can be read before there are any keys.
-        keys.setdefault("trusted-keys", _TO_COME)
+        # The description can be printed before there are any keys.
+        keys.setdefault("trusted-keys", _KEYS_NOT_SET)
     found = telling(Rules.of_node_config(keys))
     if given.json:
         common.print_json(asdict(found))
@@ -62,7 +62,7 @@ def run_rules(given: argparse.Namespace) -> int:
 
 
 def config(words: list[str]) -> dict[str, Any]:
-    """Read the keys and values of a node-config."""
+    """Return the keys and values of a node-config, from words of the command line or from a .toml file."""
     if len(words) == 1 and words[0].endswith(".toml"):
         text = Path(words[0]).expanduser().read_text(encoding="utf-8")
     else:
@@ -82,7 +82,10 @@ def config(words: list[str]) -> dict[str, Any]:
 
 
 def rules_and_partition(keys: dict[str, Any]) -> tuple[Rules, int | None]:
-    """Return the rules in a node-config, and its partition-id, which names the data in the memory folder, or None."""
+    """Return the rules in a node-config, and its partition-id, or None.
+
+    The partition-id names the data in the memory folder.
+    """
     from flower_pca.clients.policy.rules import Rules
 
     rules = {key: value for key, value in keys.items() if key != "partition-id"}
@@ -93,7 +96,7 @@ def rules_and_partition(keys: dict[str, Any]) -> tuple[Rules, int | None]:
 
 
 def add_audit(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca audit` to the parser."""
     parser = common.parser(
         commands,
         "audit",
@@ -111,7 +114,7 @@ def run_audit(given: argparse.Namespace) -> int:
     from flower_pca.audit import audit
 
     place = common.folder(given.out, data=given.data)
-    registry.make(given.algorithm)  # A wrong spec is an error before the data is read, which may take long.
+    registry.make(given.algorithm)  # This reports a wrong spec before the data is read, which may take long.
     if given.missing != "error":
         raise ConfigError("An audit cannot handle missing values. Fill them before the audit, and leave --missing out.")
     shards = common.clients_of(given)
@@ -143,25 +146,25 @@ def run_audit(given: argparse.Namespace) -> int:
     return 0
 
 
-_TO_COME: Final = "the list of keys of all sites, which is still to be given"
+_KEYS_NOT_SET: Final = "the list of keys of all sites, which you have not set yet"
 _PORT: Final = 8000  # the default port of a SuperLink
-_NEXT: Final = """\
+_NEXT_COMMANDS: Final = """\
 Wrote certificates and keys for {nodes} to {folder}.
-  ca.crt        to every node, and to whoever starts runs
-  server.*      stay at the SuperLink
-  node-0, ...   each to its own node only; its .pub is registered
+  ca.crt        for every node, and for every machine that starts runs
+  server.*      only for the SuperLink
+  node-0, ...   each only for its own node; register its .pub
 
 At the SuperLink:
   flower-superlink --host {bind} --port {port} --enable-supernode-auth \\
     --ssl-ca-certfile {ca} --ssl-certfile {certificate} --ssl-keyfile {key} \\
     --database superlink.db
 
-Where runs are started, in ~/.flwr/config.toml:
+On the machine that starts runs, in ~/.flwr/config.toml:
   [superlink.pca]
   address = "{host}:{port}"
   root-certificates = "{ca}"
 
-There too, once:
+Once, on the same machine:
 {register}
 
 At each node:
@@ -170,12 +173,12 @@ At each node:
 
 
 def add_keys(commands: Any) -> None:
-    """Add the command to the parser."""
-    words = "write TLS certificates and SuperNode keys for a federation, and say what to do with them"
+    """Add the command `flower-pca keys` to the parser."""
+    words = "write TLS certificates and SuperNode keys for a federation, and print the commands that use them"
     description = f"{words[0].upper()}{words[1:]}."
     keys = commands.add_parser("keys", help=words, description=description)
     keys.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
-    keys.add_argument("--nodes", type=int, required=True, metavar="N", help="how many SuperNodes")
+    keys.add_argument("--nodes", type=int, required=True, metavar="N", help="number of SuperNodes")
     keys.add_argument(
         "--host",
         nargs="+",
@@ -188,7 +191,7 @@ def add_keys(commands: Any) -> None:
 
 
 def run_keys(given: argparse.Namespace) -> int:
-    """Write the keys, and print the commands that come next."""
+    """Write certificates and keys, and print the commands to run next."""
     from flower_pca import keys
 
     folder, nodes, hosts = given.folder, given.nodes, given.host
@@ -199,7 +202,7 @@ def run_keys(given: argparse.Namespace) -> int:
     if ":" in host:
         host = f"[{host}]"
     register = [f"  flwr supernode register {shlex.quote(str(public))} pca" for public in wrote.publics]
-    # Nodes on one machine, for example in a trial, need different ports.
+    # The ports differ, because several nodes may run on the same machine, for example in a trial.
     join = [
         f"  flower-supernode --superlink {host}:{_PORT} --port {_PORT + 1 + i} --root-certificates {ca} \\\n"
         f"    --auth-supernode-private-key {shlex.quote(str(node))} "
@@ -207,7 +210,7 @@ def run_keys(given: argparse.Namespace) -> int:
         for i, node in enumerate(wrote.nodes)
     ]
     sys.stdout.write(
-        _NEXT.format(
+        _NEXT_COMMANDS.format(
             nodes=labels.count(nodes, "node"),
             folder=folder,
             port=_PORT,
@@ -223,28 +226,30 @@ def run_keys(given: argparse.Namespace) -> int:
     return 0
 
 
-_SENT: Final = "What was sent cannot be taken back: whoever received results keeps them, and can compare them."
-_LOGS: Final = "Not erased: rows, logs, backups, Flower's own state of current runs, and what other machines keep."
-_COUNTS: Final = "The ledger keeps its counts, so that no budget starts again. --what ledger erases it."
-_ANEW: Final = (
-    "Without its ledger every budget of the node starts again, and the node may be summed with other nodes than "
-    "before: the difference of two sums is then the covariance matrix of the node that is missing from one. A node "
-    "refuses to run with released rows but no ledger: erase these rows too."
+_RESULTS_REMAIN: Final = (
+    "Results that were sent cannot be taken back: everybody who received them can keep and compare them."
 )
-_VERSION: Final = (
-    "The node releases its next rows as they are: whoever has answers from before and after can work out what has "
-    "changed, even a single row."
+_NOT_ERASED: Final = "Not erased: rows, logs, backups, Flower's own state of current runs, and data on other machines."
+_LEDGER_KEPT: Final = "The ledger keeps its counts, so that no budget starts again. To erase it, add --what ledger."
+_LEDGER_ERASED: Final = (
+    "Without its ledger, every budget of the node starts again, and the node may take part in sums with other nodes "
+    "than before: the difference of two sums is then the covariance matrix of the node that is missing from one of "
+    "them. A node refuses to run with released rows but no ledger, so erase the rows, too: --what rows."
+)
+_ROWS_ERASED: Final = (
+    "The node releases its next rows unchanged: anybody who has answers from before and after can work out what has "
+    "changed, even for a single row."
 )
 
 
 def add_forget(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `flower-pca forget` to the parser."""
     parser = common.parser(commands, "forget", "erase what a node keeps between runs, or a checkpoint", run_forget)
     parser.add_argument(
         "rules",
         nargs="*",
         metavar="RULE",
-        help="the node's --node-config, or a .toml file: memory-dir, output-dir, data-name and partition-id count",
+        help="the node's --node-config, or a .toml file; memory-dir, output-dir, data-name and partition-id matter",
     )
     parser.add_argument(
         "--what",
@@ -256,13 +261,13 @@ def add_forget(commands: Any) -> None:
         "--checkpoint",
         type=Path,
         metavar="FILE",
-        help="erase the checkpoint of a run, on the machine that started it, and nothing of a node",
+        help="erase only the checkpoint of a run, on the machine that started the run",
     )
-    parser.add_argument("--yes", action="store_true", help="erase it, instead of saying what would be erased")
+    parser.add_argument("--yes", action="store_true", help="erase, instead of only listing what would be erased")
 
 
 def run_forget(given: argparse.Namespace) -> int:
-    """Say what can be erased, and erase it if that is confirmed."""
+    """Print what can be erased, and erase it if --yes is given."""
     from flower_pca.clients.storage.erasure import HOLDS, USUAL, Shelf
 
     if given.checkpoint is not None:
@@ -277,31 +282,31 @@ def run_forget(given: argparse.Namespace) -> int:
     lines = [str(item) for item in items]
     if given.yes:
         shelf.erase(kinds)
-    remarks = [_ANEW if "ledger" in kinds else _COUNTS, *([_VERSION] if "rows" in kinds else [])]
-    _tell(given, found, lines, [*remarks, _SENT, _LOGS])
+    remarks = [_LEDGER_ERASED if "ledger" in kinds else _LEDGER_KEPT, *([_ROWS_ERASED] if "rows" in kinds else [])]
+    _print_erased(given, found, lines, [*remarks, _RESULTS_REMAIN, _NOT_ERASED])
     return 0
 
 
 def _checkpoint(given: argparse.Namespace) -> int:
-    """Erase a checkpoint, with its newest message, its columns and the steps of a tracker beside it."""
+    """Erase a checkpoint, and the files that a run keeps next to it: newest message, columns, and a tracker's steps."""
     path = given.checkpoint.expanduser()
     beside = (path.with_name(f"{path.name}.{what}") for what in ("newest", "columns", "steps"))
-    there = [one for one in (path, *beside) if one.is_file()]
-    if path in there and not files.kind(path).endswith("checkpoint"):
+    existing = [file for file in (path, *beside) if file.is_file()]
+    if path in existing and not files.kind(path).endswith("checkpoint"):
         raise ConfigError(
             f"{path} is not the state of a run, or is damaged. Name another file, or delete a damaged file by hand."
         )
-    found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in there]
-    lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]
-    if given.yes and there:
+    found = [{"kind": "checkpoint", "path": str(file), "bytes": file.stat().st_size} for file in existing]
+    lines = [f"{file['path']}: the state of a run, {file['bytes']:,} bytes" for file in found]
+    if given.yes and existing:
         with files.lock(path, wait=False):
-            for one in there:
-                one.unlink()
-    _tell(given, found, lines, [_SENT])
+            for file in existing:
+                file.unlink()
+    _print_erased(given, found, lines, [_RESULTS_REMAIN])
     return 0
 
 
-def _tell(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[str], remarks: list[str]) -> None:
+def _print_erased(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[str], remarks: list[str]) -> None:
     if given.json:
         common.print_json({"erased": bool(given.yes and found), "files": found, "remarks": remarks})
         return

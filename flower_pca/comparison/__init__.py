@@ -1,4 +1,4 @@
-"""Runs of several algorithms, or with several numbers of components, on the same rows, and their differences."""
+"""Comparisons of several algorithms, or of several numbers of components, on the same rows."""
 
 from flower_pca.comparison.algorithms import Comparison, compare, slow
 

@@ -1,4 +1,4 @@
-"""compare(): several algorithms on the same rows, compared with the PCA of all rows in one place."""
+"""Comparisons of algorithms: `compare` runs them on the same rows, and measures their distance from the pooled PCA."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flower_pca.rows.local import LocalData
 from flower_pca.simulation.here import simulate
 from flower_pca.simulation.sites import clients_as_run
 
-LONG: Final = 1000  # rounds
+LONG: Final = 1000  # the number of rounds from which on an algorithm counts as slow
 # Up to this many columns, the reference is the eigenproblem of one d x d matrix.
 _GRAM: Final = 4096
 
@@ -37,15 +37,15 @@ class Comparison:
     Attributes
     ----------
     algorithm : str
-        Its spec string.
+        The spec string of the algorithm.
     result : PCAResult
-        Its result.
+        The result of the run.
     angle : float
-        The largest angle between its components and the pooled components, in radians.
+        The largest angle between the run's components and the pooled components, in radians.
     angles : tuple of float
-        This angle after each message after which it was known.
+        The largest angle after each message after which the run had an estimate.
     messages : tuple of int
-        The numbers of these messages, counted from 1.
+        The numbers of the messages in `angles`, counted from 1.
     """
 
     algorithm: str
@@ -58,17 +58,17 @@ class Comparison:
 
     @property
     def seconds(self) -> float:
-        """The seconds from the first message to the last answer."""
+        """The total time of all messages, in seconds."""
         return sum(record.seconds for record in self.result.history)
 
     @property
     def bytes(self) -> tuple[int, ...]:
-        """The bytes that all clients had sent and received up to each message in `messages`."""
+        """The total bytes that all clients had sent and received after each message in `messages`."""
         sent = np.cumsum([record.bytes_up + record.bytes_down for record in self.result.history])
         return tuple(int(sent[number - 1]) for number in self.messages)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain values."""
+        """Return the figures of the comparison as a dictionary of plain values."""
         history = self.result.history
         return {
             "algorithm": self.algorithm,
@@ -102,7 +102,7 @@ def compare(
 ) -> tuple[Comparison, ...]:
     """Run each algorithm on the same shards in this process, and compare it with the pooled PCA.
 
-    The reference is the eigenproblem of the covariance of all rows, which no federation could form.
+    The reference is computed from the covariance matrix of all rows, which a federation cannot compute.
 
     Parameters
     ----------
@@ -121,11 +121,11 @@ def compare(
     seed : int, default=0
         The seed of all random numbers.
     tol : float or None, default=None
-        The error at which algorithms that iterate have converged. By default, each uses its own.
+        The error at which iterative algorithms have converged. By default, each algorithm uses its own tolerance.
     max_rounds : int or None, default=None
-        The most rounds of algorithms that iterate.
+        The most rounds of iterative algorithms.
     on_round : callable or None, default=None
-        Called with the run after every round.
+        A function that is called with the run after every round.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def compare(
             f'algorithms must be a list with at least one algorithm, not {shown(algorithms)}. Write ["krylov", "ssi"].',
             setting="algorithms",
         )
-    chosen = [_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
+    chosen = [_with_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)
     truth = pool(shards, k, center=center, scale=scale, missing=missing)
 
@@ -159,7 +159,7 @@ class _Angles:
     truth : ndarray
         The pooled components.
     on_round : callable or None
-        The caller's own function.
+        The function that `compare` was given.
     """
 
     def __init__(self, truth: Array, on_round: Callable[[Driven], None] | None) -> None:
@@ -167,14 +167,14 @@ class _Angles:
         self._found: dict[int, float] = {}
 
     def __call__(self, run: Driven) -> None:
-        """Record the angle after a message."""
+        """Record the angle after a message, and call the caller's function."""
         if (Z := run.estimate()) is not None:
             self._found[len(run.history)] = _angle(Z, self._truth)
         if self._on_round is not None:
             self._on_round(run)
 
     def course(self, result: PCAResult, algorithm: str) -> Comparison:
-        """Return the comparison for the algorithm of this spec, once the run has ended."""
+        """Return the comparison after the run has ended, for the algorithm with this spec string."""
         angle = _angle(result.components_.T, self._truth)
         angles = tuple(self._found.values())
         return Comparison(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
@@ -190,10 +190,10 @@ def slow(
     missing: str = "error",
     tol: float | None = None,
 ) -> dict[str, int]:
-    """Return the algorithms that would take a thousand rounds or more on these rows, and about how many.
+    """Return the algorithms that would take a thousand rounds or more on these rows, with estimated numbers of rounds.
 
     With eigenvalues l_j of the pooled rows, power steps with p columns multiply an error by l_{p+1} /
-    l_k in each round. Only algorithms that are `by_power` are considered.
+    l_k in each round. Only algorithms that use power steps (`by_power`) are considered.
 
     Parameters
     ----------
@@ -231,17 +231,18 @@ def slow(
 
 
 def pool(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
-    """Return the leading directions of all rows in one place (d x k, or more), by LAPACK."""
+    """Return the leading directions of the pooled rows (d x k, or more columns), computed by LAPACK."""
     return pooled_eigenpairs(shards, n_components, center=center, scale=scale, missing=missing)[1]
 
 
 def pooled_eigenpairs(
     shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str
 ) -> tuple[Array, Array]:
-    """Return the leading eigenvalues of X'X of all rows in one place, at least two more than components,
-    and directions.
+    """Return the leading eigenvalues of X'X of the pooled rows, and their directions.
+
+    There are at least two more eigenvalues than components, unless X'X has fewer.
     """
-    # The columns have the order of a run's components, because angles compare columns by position.
+    # The columns have the same order as in a run, because angles compare columns by position.
     clients = clients_as_run(shards, missing=missing != "error")
     own = Frame(own=missing == "local_mean")
     total = functools.reduce(merge, (client.in_frame(own).moments() for client in clients))
@@ -274,8 +275,8 @@ def _angle(Z: Array, truth: Array) -> float:
     return float(linalg.principal_angles(linalg.orth(Z), truth[:, : Z.shape[1]])[-1])
 
 
-def _stopping(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
-    """Return the algorithm with these stopping criteria, if it iterates."""
+def _with_stopping(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
+    """Return the algorithm, with these stopping criteria if it is iterative."""
     if isinstance(algorithm, Iterative) and tol is not None:
         algorithm = replace(algorithm, tol=tol)
     if isinstance(algorithm, Iterative) and max_rounds is not None:

@@ -27,7 +27,7 @@ from flower_pca.simulation.sites import sites_of
 class Ranks:
     """A pair of ranks, the mean over clients of the squared error of a row, and theta.
 
-    Too many local components lower theta. Too many shared components include local directions of some client.
+    Too many local components lower theta. Too many shared components include local directions of a client.
     """
 
     shared: int
@@ -44,29 +44,29 @@ def rank_table(
     algorithm: str = "exact_per_pca",
     **settings: Any,
 ) -> list[Ranks]:
-    """Run each pair of ranks, to see how well rows are reconstructed and how unique the decomposition is.
+    """Run each pair of ranks, and return how well rows are reconstructed and how unique the decomposition is.
 
-    Choose a pair beyond which the error falls only a little, with theta not near 0.
+    Choose a pair beyond which the error falls only a little, and for which theta is not near 0.
 
     Parameters
     ----------
     shards : sequence
         The rows of each client, as for `simulate`.
     pairs : iterable of tuples
-        The pairs to try: shared, local.
+        The pairs to try. The first number counts shared components, and the second one local components.
     test : sequence or None, default=None
-        Rows of each client that the runs do not use, to measure the error.
+        Rows of each client on which the error is measured, and which the runs do not use. The default is `shards`.
     algorithm : str, default="exact_per_pca"
-        The algorithm. Its own ranks are replaced.
+        The algorithm. The pairs replace its numbers of components.
     **settings
-        Settings for `simulate`.
+        Further arguments of `simulate`.
     """
     table, shards = [], sites_of(shards)
     for shared, own in pairs:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="theta is", category=UserWarning)
             result = _personal(simulate(make(algorithm, local_components=own), shards, n_components=shared, **settings))
-        numbered = enumerate(_alike(test, shards))
+        numbered = enumerate(_test_or_shards(test, shards))
         errors = [result.reconstruction_error(X, client=i) for i, X in numbered]
         table.append(Ranks(shared, own, float(np.mean(errors)), result.theta_))
     return table
@@ -77,19 +77,19 @@ def alternatives(
 ) -> dict[str, Array]:
     """Return the mean squared error of each client's rows, for personalized PCA and for simpler alternatives.
 
-    All use r1 + r2 components. If r2 differs by client, CPCA and distPCA's uploads use the largest.
-    "indivPCA" is each client's own PCA. "CPCA" is one PCA of all rows. "distPCA" has shared components
-    from one round of uploaded local components (Fan, Wang, Wang, Zhu 2019), and the best local
-    components beside them.
+    All methods use r1 + r2 components. If r2 differs by client, CPCA and the uploads of distPCA use the
+    largest r2. "indivPCA" is each client's own PCA. "CPCA" is one PCA of all rows. "distPCA" computes
+    shared components from one round of uploads (Fan, Wang, Wang, Zhu 2019), and the best local components
+    in addition to them.
 
     Parameters
     ----------
     result : PersonalResult
-        A simulated run on these shards.
+        The result of a simulation on these shards.
     shards : sequence
-        The shards.
+        The rows of each client, as for `simulate`.
     test : sequence or None, default=None
-        Rows of each client that the run did not use, to measure the error.
+        Rows of each client on which the error is measured, and which the run did not use. The default is `shards`.
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
@@ -117,7 +117,7 @@ def alternatives(
         "CPCA": [common] * len(clients),
         "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)],
     }
-    seen = [LocalData(X).in_frame(frame) for X in _alike(test, shards)]
+    seen = [LocalData(X).in_frame(frame) for X in _test_or_shards(test, shards)]
     return {
         name: np.array([c.squared_error(basis) / c.n for c, basis in zip(seen, each, strict=True)])
         for name, each in bases.items()
@@ -127,13 +127,13 @@ def alternatives(
 def _personal(result: object) -> PersonalResult:
     if not isinstance(result, PersonalResult):
         raise ConfigError(
-            f"A {type(result).__name__} has no local components, because its algorithm is not personalized. Run "
-            '"exact_per_pca".'
+            f"A {type(result).__name__} has no local components, because its algorithm is not personalized. Use the "
+            'algorithm "exact_per_pca".'
         )
     return result
 
 
-def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
+def _test_or_shards(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     if test is not None and len(test) != len(shards):
         raise DataError(
             f"The test rows are from {labels.count(len(test), 'client')}, but the run has "
@@ -145,7 +145,7 @@ def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
 
 
 def _filled(X: Any, fill: Array | None) -> Any:
-    """Return the rows with the run's replacement of missing values."""
+    """Return the rows with missing values replaced as in the run."""
     if fill is None:
         return X
     if hasattr(X, "tocsr"):

@@ -1,1 +1,1 @@
-"""The core of the package. It needs only numpy and scipy, and does not know Flower."""
+"""The core of the package. It requires only numpy and scipy, and does not use Flower."""

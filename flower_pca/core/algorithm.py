@@ -27,22 +27,23 @@ from flower_pca.core.stage import Arrays, Stage
 
 S = TypeVar("S")
 
-_STIR: Final = 0.1  # the largest length of the noise that is mixed into a column of length 1
-# The least such length, in units of tol sqrt(d). Noise of length s contains about s / sqrt(d) of a hidden
-# direction, or in an unlucky draw a twentieth of that. Residuals of a tenth of that must be above tol.
-_FELT: Final = 200.0
-_STIRRED: Final = 2000  # the offset of the seed of this noise, so that it differs from seeds of blocks
-# the number of columns to begin with for a fraction of the variance
+_LARGEST_NOISE: Final = 0.1  # the largest length of the noise that is mixed into a column of length 1
+# The smallest length of this noise, in units of tol sqrt(d). Noise of length s contains about s / sqrt(d) of a
+# hidden direction, or a twentieth of this in an unlucky draw. Even a tenth of such a part must have a residual above
+# tol.
+_SMALLEST_NOISE: Final = 200.0
+_NOISE_SEED: Final = 2000  # the offset of the seed of this noise, so that the seed differs from the seeds of blocks
+# The number of columns with which a run begins if the number of components is a fraction of the variance
 _FRACTION_WIDTH: Final = 10
-# multiples of the data's eps below which no residual can be told from rounding
+# Residuals below this multiple of the data's eps cannot be distinguished from rounding errors.
 _ROUNDING: Final = 32.0
-# The share of the error that the rounding of a power step may have. On six spectra it cost no message.
-_FORGOTTEN: Final = 0.25
+# The rounding error of a power step, as a share of the remaining error. On six spectra, this cost no message.
+_ROUNDING_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(Stage[S]):
-    """A stage that computes a basis of the leading subspace, from the opening's block.
+    """A stage that computes a basis of the leading subspace, starting from the opening's block.
 
     Attributes
     ----------
@@ -74,12 +75,12 @@ class Algorithm(Stage[S]):
 
         It consists of the known columns, with a little of every other direction mixed in, because a
         block orthogonal to a new client's features would stay orthogonal and look converged. If a round
-        is a power step, the components stay as they are, so that a run that is cut is no worse, and
-        random columns replace the additional ones.
+        is a power step, the components stay unchanged, so that a run that ends early is no worse, and
+        random columns replace the additional columns.
         """
         Z, seed = model.columns, model.seed + model.restarts + 1
         if not self.by_power:
-            return _mixed(Z, seed, _STIR)
+            return _mixed(Z, seed, _LARGEST_NOISE)
         width = max(self.width(model.n_components), Z.shape[1])
         noise = linalg.random_block(len(Z), width - model.k, seed)
         return np.hstack([Z[:, : model.k], noise / np.sqrt(len(Z))])
@@ -99,8 +100,8 @@ class Algorithm(Stage[S]):
     def verify(self, model: Model) -> Status | None:
         """Correct the run's status by the true residuals, which the closing stage has measured.
 
-        Residuals say nothing about components that are not orthonormal, because only the first one is an
-        eigenvector.
+        The residuals of components that are not orthonormal are not used, because only the first of these
+        components is an eigenvector.
         """
         status = model.status
         if status is None or not (status.ok and self.orthonormal) or model.values is None or model.residuals is None:
@@ -112,13 +113,13 @@ def stirred(Z: Array, model: Model, tol: float) -> Array:
     """Return Z mixed with a small part of all other directions, if its columns come from other rows.
 
     A block that is orthogonal to a new client's features would stay orthogonal, and look converged. The
-    added part is small, because a run that ends early has no rounds to remove it. It is large enough
-    that a direction that it brings up has residuals above tol.
+    added part is small, because a run that ends early has no rounds to remove it. It is large enough that
+    a direction of which it contains a part gets a residual above tol.
     """
     if not model.unproven:
         return Z
-    size = min(_STIR, _FELT * tol * np.sqrt(len(Z)))
-    return linalg.orth(_mixed(Z, model.seed + model.restarts + _STIRRED, size))
+    size = min(_LARGEST_NOISE, _SMALLEST_NOISE * tol * np.sqrt(len(Z)))
+    return linalg.orth(_mixed(Z, model.seed + model.restarts + _NOISE_SEED, size))
 
 
 def _mixed(Z: Array, seed: int, size: float) -> Array:
@@ -128,7 +129,7 @@ def _mixed(Z: Array, seed: int, size: float) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class EmptyStage(Algorithm[S]):
-    """A stage without arrays: its message and answers contain none, but answers may have headings.
+    """A stage whose message and answers contain no arrays. Answers may still have headings.
 
     Subclasses decide when the stage ends.
     """
@@ -164,19 +165,19 @@ class HasNumbersByClient(Protocol):
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
-        """The numbers by client, or None if all clients get the same ones."""
+        """The numbers by client, or None if all clients get the same numbers."""
 
 
 @runtime_checkable
 class ChoosesAlgorithm(Protocol):
-    """An algorithm that another one may replace after the opening has described the rows."""
+    """An algorithm that another algorithm may replace after the opening, which describes the rows."""
 
     @property
     def alternative(self) -> str:
-        """The name of the other algorithm. The opening asks nodes whether they decline it."""
+        """The name of the alternative algorithm. The opening asks nodes whether they decline this algorithm."""
 
     def settle(self, model: Model) -> tuple[Algorithm[Any], str]:
-        """Choose the algorithm to continue with, and say why."""
+        """Return the algorithm with which the run continues, and the reason for this choice."""
 
 
 @runtime_checkable
@@ -188,15 +189,15 @@ class ReconsidersChoice(ChoosesAlgorithm, Protocol):
         """The algorithm that may replace this one after some rounds: the `alternative`."""
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
-        """Say why the run continues with the other algorithm after these rounds, or return "" if it does not."""
+        """Return the reason to continue with the other algorithm after these rounds, or "" to keep the chosen one."""
 
 
 @runtime_checkable
 class AdaptsToNoise(Protocol):
-    """An algorithm that is replaced before the run if answers will have noise on them."""
+    """An algorithm that is replaced before the run if answers will be noisy."""
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """Return the algorithm to begin with, and why. `known`: whether the columns and their ranges are known."""
+        """Return the algorithm to begin with, and why. `known` says whether the columns have public ranges."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ class Progress:
         """
         if measure is None:
             measure = error
-        # An unknown error is no standstill.
+        # A round with an unknown error does not count as a round without progress.
         moves = measure < self.best or not np.isfinite(measure) or gain > self.gained
         return replace(
             self,
@@ -241,10 +242,10 @@ class Progress:
 
     @property
     def room(self) -> float:
-        """The rounding that does not slow down power steps, which forget it as they forget other errors."""
+        """The rounding error that does not slow down power steps, because they reduce it like other errors."""
         if not (self.sure and np.isfinite(self.error)):
             return 0.0
-        return _FORGOTTEN * self.error
+        return _ROUNDING_SHARE * self.error
 
 
 class Iterating(Protocol):
@@ -252,7 +253,7 @@ class Iterating(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """The number of rounds, and the error."""
+        """The number of rounds, the error, and whether it still falls."""
 
 
 I = TypeVar("I", bound=Iterating)
@@ -260,7 +261,7 @@ I = TypeVar("I", bound=Iterating)
 
 @dataclass(frozen=True, kw_only=True)
 class Iterative(Algorithm[I]):
-    """An algorithm that stops on convergence: `tol`, a minimum and a maximum of rounds, patience.
+    """An algorithm that iterates until it converges, stalls, or reaches its largest number of rounds.
 
     It converges when its error is at most `tol`, or the data's own precision if that is larger. It
     stalls when the error has not fallen for `patience` rounds, and gives up after `max_rounds`. Its
@@ -293,7 +294,7 @@ class Iterative(Algorithm[I]):
         return self.tol
 
     def allowed(self, model: Model) -> Array:
-        """Return the largest residuals allowed of the components, relative to the first eigenvalue."""
+        """Return the largest allowed residual of each component, relative to the first eigenvalue."""
         return np.full(model.k, Progress.begin(self.tolerance, model).tol)
 
     def rounds(self, state: I) -> int:
@@ -340,22 +341,22 @@ class Iterative(Algorithm[I]):
         if (residuals > 2.0 * self.allowed(model)).any():
             true = float(residuals.max())
             return Status(
-                Outcome.STALLED, f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
+                Outcome.STALLED, f"the rounds converged, but the true residual {true:.2g} is above tol={tol:.2g}"
             )
         above = int(np.sum(model.values[: model.k] >= tol * first))
         small = range(above + 1, model.span + 1)
         if small:
-            return self._beneath(status, model, small, tol)
+            return self._with_small_eigenvalues(status, model, small, tol)
         return status
 
-    def _beneath(self, status: Status, model: Model, small: range, tol: float) -> Status:
-        """Return the status of a run whose `small` components have eigenvalues below tol times the first one."""
+    def _with_small_eigenvalues(self, status: Status, model: Model, small: range, tol: float) -> Status:
+        """Return the status of a run whose `small` components have eigenvalues below tol times the first eigenvalue."""
         assert model.values is not None
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)
         if model.sure:
             left = f"the estimated error is a sine of {model.sine_estimate:.1g}"
-            return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")
+            return replace(status, words=f"{status.words}; the eigenvalues of {which} are {below}, and {left}")
         scaled = option("scale", "std")
         remedy = f"use {scaled}, or ask for fewer components"
         smallest = float(model.values[small[-1] - 1] / model.values[0])
@@ -363,7 +364,7 @@ class Iterative(Algorithm[I]):
         if finer > _ROUNDING * model.eps:
             remedy = f"use {option('tol', float(f'{finer:.0e}'))}, or {scaled}"
         words = (
-            f"residuals are at most tol, but the eigenvalues of {which} lie {below}, so their residuals prove nothing: "
+            f"residuals are at most tol, but the eigenvalues of {which} are {below}, so their residuals prove nothing: "
         )
         return Status(Outcome.STALLED, words + remedy)
 
@@ -407,8 +408,8 @@ def ritz_round(
 ) -> tuple[Array, Array, Array, Progress]:
     """Return Ritz values, vectors and products for Y = C block, and the progress.
 
-    The error is the largest residual of the k wanted pairs relative to the first Ritz value, which
-    the server knows at no cost.
+    The error is the largest residual of the k wanted pairs relative to the first Ritz value. The server
+    computes it without another message.
     """
     values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
     # The first Ritz value of noise alone may be 0 or less.
@@ -420,5 +421,5 @@ def ritz_round(
 
 
 def scaled_up(total: Mapping[str, Array], name: str, n: int) -> Array:
-    """Scale a sum over the clients that answered up to all n rows."""
+    """Return a sum over the clients that answered, scaled up to all n rows."""
     return np.asarray(total[name] * (n / float(total["n"])))

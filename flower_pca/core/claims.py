@@ -3,14 +3,14 @@
 Let t_i be the sum of squares of client i's rows in the common frame. By Cauchy-Schwarz, |C_i z| <= t_i
 |z|, and similar bounds hold for everything that is computed from products with C_i. An answer above its
 bound cannot come from these rows. A faulty or hostile client is therefore named and excluded, whatever
-rows the other clients have. The table of kinds (`core.kinds`) has the bound of each answer. If it
-leaves the bound to the stage, the bound is `MARGIN` times the stage's own bound for n_i rows with sum
-of squares t_i.
+rows the other clients have. The table of kinds (`core.kinds`) has bounds for most kinds of answers. For
+the other kinds, the bound is `MARGIN` times the stage's own bound for n_i rows with sum of squares t_i.
 
-`check_opening` compares the opening, from which t_i comes, with its own squares. Some parts have no
-bound here, because no stage knows one: the factor of dcf_pca, and the moments of low_rank. There is no
-bound under masks, because no single answer is visible, and none with noise. A client without a claim,
-for example one that came later, gets `MARGIN` times the bound of all rows together.
+`check_opening` compares the parts of the opening, from which t_i is computed, with each other. Two
+parts have no bound, because no stage knows one: the factor of dcf_pca, and the moments of low_rank.
+Answers under masks have no bound either, because the server sees no single answer, and answers with
+noise have none. A client without a claim, for example a client that joined later, gets `MARGIN` times
+the bound of all rows together.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from flower_pca.rows.frame import Frame, Moments
 _SLACK: Final = 1e-3  # Sums in single precision may be off by this share.
 # Numbers with 16 bits may be off by this share of the largest number of their column. The steps of float16 are
 # at least 2^-24, and the largest number of a column is scaled to at least 2^14.
-_COARSE: Final = 2.0**-38
-# The rounding error of squares of raw rows, in roundings, that remains after the frame is subtracted
-_ROUNDED: Final = 8.0
+_ROUNDING_16_BITS: Final = 2.0**-38
+# The rounding error of squares that remains after the frame is subtracted, in units of eps times the raw squares
+_ROUNDING_ERRORS: Final = 8.0
 _REMEDY: Final = "Check the client's data."
 
 
@@ -49,7 +49,7 @@ def claim(said: Arrays, frame: Frame) -> Claim:
     mean = said["mean"]
     centre = 0.0 if frame.mean is None else frame.mean
     moments = Moments(n, mean, said["m2"], said.get("count"))
-    rounded = _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
+    rounded = _ROUNDING_ERRORS * float(said["eps"]) * n * (mean**2 + np.square(centre))
     if frame.scale is not None:
         rounded = rounded / frame.scale**2
     return Claim(n, float(np.sum(moments.sums(frame)[1] + rounded)))
@@ -73,7 +73,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     most = np.outer(own, own @ np.abs(block))
     limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
     if bits == 16:
-        limit = limit + _COARSE * np.max(most, axis=0, initial=0.0)
+        limit = limit + _ROUNDING_16_BITS * np.max(most, axis=0, initial=0.0)
     if (np.abs(said["product"]) > limit).any():
         raise ProtocolError(
             "An answer to the opening contradicts itself: its product is larger than its squared deviations allow. "
@@ -85,7 +85,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         mean = np.abs(said["mean"])
         variances = said["m2"] / np.maximum(seen, 1)
         least = (1.0 - _SLACK) * np.sqrt(variances + mean**2)
-        furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
+        furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDING_ERRORS * eps * mean
         fits = (said["peak"] >= least) & (said["peak"] <= furthest)
         # A column without values at this client has no mean to compare with.
         if not (fits | (seen == 0)).all():
@@ -97,14 +97,14 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
 
 @dataclass(frozen=True)
 class Judge:
-    """Compares the answers to one message with what clients have reported about their rows.
+    """A judge that compares the answers to one message with what clients have reported about their rows.
 
     Parameters
     ----------
     stage : Stage
-        The stage that asks.
+        The stage that sent the message.
     state
-        Its state.
+        The state of this stage.
     model : Model
         The model with the claims.
     """
@@ -112,7 +112,7 @@ class Judge:
     stage: Stage[Any]
     state: Any
     model: Model
-    # The lengths of the message's columns, by array
+    # The lengths of the columns of the message's arrays, by the id of the array
     _known: dict[int, Array] = field(default_factory=dict, repr=False)
 
     def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
@@ -123,16 +123,16 @@ class Judge:
         client : int
             The client.
         up : Arrays
-            Its answer.
+            The client's answer.
         parts : mapping
             The parts of the answer.
         sent : Arrays
-            The message that it was sent.
+            The message that the client was sent.
         """
         known = self.model.claims.get(client)
         if known is None:
             own = Claim(int(MARGIN * self.model.n), MARGIN * self.model.trace)
-            # Bounds of eigenvalues are divided by the number of rows, so the fewest count if the number is unknown.
+            # Bounds of eigenvalues are divided by the number of rows, so 1 is used if the number is unknown.
             least = 1
             rows = f"{MARGIN:g} times the rows of all clients"
         else:
@@ -161,14 +161,14 @@ class Judge:
                 )
 
     def _of_stage(self, own: Claim) -> dict[str, Any]:
-        """Return the largest values that the stage's bounds allow for these rows. They are inf without a bound."""
+        """Return the largest values that the stage's bounds allow for these rows, or inf if there is no bound."""
         alone = replace(self.model, n=own.n, trace=own.squares)
         named = self.stage.bounds(self.state, alone).items()
         bounds = {name: np.asarray(bound) for name, bound in named}
         return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}
 
     def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
-        """Return the lengths of the columns that a part is made with, or 1 for a client's own columns."""
+        """Return the lengths of the columns from which a part is computed, or 1 if the client chooses the columns."""
         if part.of in parts:
             return 1.0
         Z = part.block(sent)

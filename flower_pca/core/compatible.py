@@ -25,7 +25,7 @@ from flower_pca.settings.bits import BITS, FLOORS
 On: TypeAlias = Mapping[str, Any]
 Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
-# A budget over more rounds leaves nothing but noise.
+# If a privacy budget is divided among more rounds, the result is nothing but noise.
 _NOISY_ROUNDS: Final = 100
 _REACH: Final = "Give dp public ranges of the columns and leave scale out, or give reach."
 
@@ -62,10 +62,10 @@ ROWS_LESS_A_MEAN: Final = Property(
 )
 ITERATES: Final = Property("it does not iterate", lambda stage: isinstance(stage, Iterative))
 
-_MOST: Final = 3  # algorithms that an error suggests
-# options that a message shows with their value
-_VALUED: Final = ("n_components", "scale", "missing", "wire", "partitioned_by")
-# options that need more than a basic algorithm
+_MOST: Final = 3  # the most algorithms that an error suggests
+# Options that a message shows with their value
+_SHOWN_WITH_VALUE: Final = ("n_components", "scale", "missing", "wire", "partitioned_by")
+# Options that a basic algorithm does not support
 _NOT_BASIC: Final = (
     "mask", "dp", "wire", "partitioned_by", "monitor", "standard_errors", "signal", "shared", "max_share",
 )  # fmt: skip
@@ -87,7 +87,7 @@ _PROPERTIES: Final[Mapping[tuple[str, ...], tuple[Property, ...]]] = {
     ("init",): (ITERATES, MEASURED),
     ("max_share",): (SHAREABLE,),
 }
-# The properties that options need of an algorithm. An entry with two options counts if both are on.
+# The properties of an algorithm that options require. An entry with two options applies if both are given.
 NEEDS: Final = (
     *(((option,), RICH) for option in _NOT_BASIC),
     *((options, wanted) for options, properties in _PROPERTIES.items() for wanted in properties),
@@ -281,9 +281,7 @@ def unsupported(stage: Stage[Any], wanted: Property, options: tuple[str, ...], o
 
 
 def missing(stage: Stage[Any], *options: str) -> list[Property]:
-    """Return the properties that these options need and the algorithm lacks. For a basic algorithm, return
-    only that one.
-    """
+    """Return the properties that these options need and the algorithm lacks, or RICH alone for a basic algorithm."""
     names = set(options)
     lacks = [wanted for named, wanted in NEEDS if set(named) <= names and not wanted.holds(stage)]
     return [RICH] if RICH in lacks else lacks
@@ -313,10 +311,10 @@ def check_options(on: On) -> None:
 
 
 def called(name: str, value: Any = None) -> str:
-    """Return what a message calls an option: its name, with its value if the user chose among values."""
+    """Return an option as messages show it: its name, and its value if the name alone is not clear enough."""
     if name in ("signal", "shared"):
         return option("n_components", name)
-    if name in _VALUED:
+    if name in _SHOWN_WITH_VALUE:
         return option(name, value)
     return option(name)
 
@@ -335,8 +333,8 @@ def _check_budget(on: On) -> None:
         raise ConfigError(f"With dp, the noise sets the bound of the masks. Leave bound={mask.bound} out.")
     if mask is not None and not mask.self_masks:
         raise ConfigError(
-            "With dp self_masks cannot be False, because the server could open an upload that comes late, with only "
-            "its share of the noise. Leave self_masks out."
+            "With dp self_masks cannot be False, because the server could unmask a late upload, which has only one "
+            "client's share of the noise. Leave self_masks out."
         )
 
 

@@ -74,7 +74,7 @@ class PCAConfig:
     seed : int, default=0
         The seed of all random numbers.
     fraction : float, default=1.0
-        The share of the clients present to which each round of the algorithm goes.
+        The share of the present clients that each round of the algorithm asks.
     reconstruction_error : bool, default=False
         Whether to measure the reconstruction error on the clients at the end.
     monitor : bool, default=False
@@ -89,21 +89,21 @@ class PCAConfig:
         How to mask the clients' answers, so that the server learns only their sums, or None for plain answers. The
         short form is True, or a string such as "masks(neighbors=20)".
     dp : DP or None, default=None
-        The privacy budget. Clients then clip their rows and add noise: each client all of it, or under `mask` a share
-        of it. This requires an algorithm with a bound on the effect of a row. The short form is a string such as
+        The privacy budget. Clients then clip their rows and add noise. Each client adds all of the noise, or a share of
+        it under `mask`. The algorithm must have a bound on the effect of a row. The short form is a string such as
         "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
     channel : Layer or None, default=None
-        The channel over which the server receives sums of answers, or None for an ideal one. It works with krylov, ssi
-        and fed_oapm.
+        The channel over which the server receives sums of answers, or None for an ideal channel. It requires krylov,
+        ssi or fed_oapm.
     wire : {"float64", "float32", "float16", "auto"}, default="float64"
         The number format of blocks and products on the network. "float32" needs a `tol` of at least 1e-7, and
         "float16", which scales each column, of at least 1e-3. "auto" chooses the smallest format for `tol`, and in
-        messages of `krylov`, `ssi` and `fed_oapm` a smaller one if its rounding does not show in the result. It is
-        float64 with `dp`, with a channel, and for algorithms whose clients would accumulate rounding errors.
+        messages of `krylov`, `ssi` and `fed_oapm` a smaller format if its rounding does not affect the result. "auto"
+        means float64 with `dp`, with a channel, and for algorithms whose clients would accumulate rounding errors.
     explain : tuple of str, default=()
         Columns that are no features. The run computes how much of each component they explain. "site" stands for the
-        site of a row, whose share runs without masks report anyway. The short form is a text with commas. A level of a
-        text column is written as sex=M. Nodes serve only columns that their `covariates` name.
+        site of a row. Runs without masks always report the share of the sites. The short form is a text with commas.
+        Write a level of a text column as sex=M. Nodes serve only columns that their `covariates` name.
     adjust : tuple of str, default=()
         Columns that are no features, such as age. Their effect on all features is removed before the PCA, by least
         squares over the rows of all clients. "site" removes each site's own means. Columns are named as in `explain`.
@@ -113,10 +113,10 @@ class PCAConfig:
         Columns that are no features, such as age, whose effect `harmonize` keeps although they differ between sites.
         Columns are named as in `explain`.
     max_share : float or None, default=None
-        The largest share of all squares, and of all rows, that one client may count, for example 0.1 or "10%". The
-        statistics of larger clients are scaled down. It must be at least one divided by the number of clients. The
-        status says whether it bounds how far one client can turn the components. The server needs the answers of single
-        clients.
+        The largest share of all squares, and of all rows, that one client may contribute, for example 0.1 or "10%". The
+        statistics of larger clients are scaled down. The share must be at least one divided by the number of clients.
+        The status of the result says whether the share limits how far one client can turn the components. The server
+        needs the answers of single clients.
     variants : Variants or None, default=None
         Limits for genetic variants: for the frequency of the rarer allele, and for the share of people with a value.
         One more message applies them to all people together. The short form is a string such as "variants(maf=0.01,
@@ -183,14 +183,14 @@ class PCAConfig:
                 raise ConfigError(
                     f"{name} of a PCAConfig must be an instance of {kind.__name__}, not {shown(given)}. Use "
                     "simulate(..., "
-                    f"{name}=...) to give it as a text."
+                    f"{name}=...) to give it as a string."
                 )
         checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)
         fraction = checks.share(self.fraction)
         checks.proportion("fraction", fraction)
         checks.integer("min_nodes", self.min_nodes, least=1)
-        # numpy's numbers become Python's, which files can store.
+        # numpy numbers become Python numbers, which files can store.
         plain: dict[str, Any] = {"seed": int(self.seed), "fraction": float(fraction)}
         if self.max_share is not None:
             checks.proportion("max_share", share := checks.share(self.max_share))
@@ -234,7 +234,8 @@ class PCAConfig:
             )
         if plain["adjust"] and self.center is False:
             raise ConfigError(
-                "adjust removes what covariates explain about the means, so columns are centered. Leave center out."
+                "adjust always centers the columns, because it removes what covariates explain about the means. Leave "
+                "center out."
             )
         if self.categorical is not None:
             if self.center is False:
@@ -250,10 +251,10 @@ class PCAConfig:
             object.__setattr__(self, name, value)
 
     def _columns_with_ranges(self, ranges: Ranges, columns: tuple[str, ...] | None) -> tuple[str, ...]:
-        """Return the columns for which the budget has ranges. These are all columns of the run."""
+        """Return the columns for which the budget has ranges, which are the columns of the run."""
         if self.center is False:
             raise ConfigError(
-                f"With ranges of dp rows are clipped about the middles of the ranges, so {option('center', False)} "
+                f"With ranges of dp, rows are measured from the middles of their ranges, so {option('center', False)} "
                 "is not possible. Leave center out.",
                 setting="center",
             )
@@ -261,8 +262,8 @@ class PCAConfig:
         if columns is not None and set(columns) != set(names):
             got = enumeration(sorted(set(columns) ^ set(names)))
             raise ConfigError(
-                f"With ranges of dp the columns of a run are those that have ranges, but {option('columns')} differs "
-                f"from them: {got}. Leave columns out.",
+                f"With ranges of dp, a run uses exactly the columns that have ranges, but {option('columns')} differs "
+                f"in {got}. Leave columns out.",
                 setting="columns",
             )
         return columns or names
@@ -281,20 +282,20 @@ class PCAConfig:
 
     @cached_property
     def coding(self) -> Coding:
-        """How text columns become numeric columns, if there are `categorical` columns."""
+        """The coding of text columns as numeric columns, which exists only with `categorical`."""
         assert self.categorical is not None
         return Coding(self.categorical)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The text columns that are read as written, and from which other columns are made."""
+        """The text columns, which are read as text and replaced by columns of their levels."""
         if self.categorical is None:
             return ()
         return self.coding.words
 
     @property
     def covariates(self) -> Covariates | None:
-        """The covariates, which are columns but not features, if there are any."""
+        """The covariates, which are columns but not features, or None if there are none."""
         adjusting = [name for name in (self.adjust or self.keep) if name != SITE]
         names = dict.fromkeys([*adjusting, *(name for name in self.explain if name != SITE)])
         if not names and not self.adjust and self.harmonize is None:
@@ -326,8 +327,8 @@ class PCAConfig:
 
     @property
     def begins(self) -> int | float:
-        """The number of components, or the fraction, with which the run begins. It is 1 if the run finds
-        the number itself.
+        """The number of components, or the fraction of the variance, with which the run begins. It is 1 if the run
+        finds the number.
         """
         if isinstance(self.n_components, str):
             return 1
@@ -344,7 +345,7 @@ class PCAConfig:
 
     @property
     def tol(self) -> float | None:
-        """The bound on the error, or None if there is no such number or there is noise."""
+        """The tolerance of the algorithm, or None if it has no tolerance or the answers are noisy."""
         noise = self.dp is not None or self.channel is not None
         if isinstance(self.algorithm, Iterative) and not noise:
             return self.algorithm.tolerance
@@ -364,7 +365,7 @@ class PCAConfig:
         return replace(self, columns=columns, categorical=coding.value)
 
     def plain(self) -> dict[str, Any]:
-        """Return plain values in the short form, without the seed of noise, which could remove the noise."""
+        """Return the settings as plain values in the short form, without the seed from which the noise follows."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"algorithm": self.algorithm.spec, "mask": self.mask and repr(self.mask)}
         values["channel"] = self.channel and repr(self.channel)
@@ -384,7 +385,7 @@ class PCAConfig:
         compatible.check_options({**self.options, "checkpoint": str(path)})
 
 
-COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns which are no features
+COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns that are no features
 
 
 def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
@@ -410,9 +411,9 @@ _CLASSES: Final = {
 }
 _FIELDS: Final = {f.name: f.default for f in fields(PCAConfig)}
 _CHOICES: Final = {name: setting.choices for name, setting in SETTINGS.items() if setting.choices}
-# These work with every option, or are checked by themselves.
-_BY_THEMSELVES: Final = ("algorithm", "center", "seed", "min_nodes")
-_OPTIONS: Final = tuple(name for name in _FIELDS if name not in _BY_THEMSELVES)
+# These settings work with every option, or are checked elsewhere.
+_WITHOUT_RULES: Final = ("algorithm", "center", "seed", "min_nodes")
+_OPTIONS: Final = tuple(name for name in _FIELDS if name not in _WITHOUT_RULES)
 
 
 class PCAConfigOptions(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""`drive`: the one loop that carries a run's messages over any transport. `rounds` is its stepwise form.
+"""`drive`: the loop that carries a run's messages over any transport. `rounds` yields after each message.
 
 A transport has two methods: `present` and `ask`. A loop in one process, Flower's grid and a test's
 script are transports. A `Run` and a `Masked` run are driven in the same way. A transport with state of
@@ -25,7 +25,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 
 
 class Transport(Protocol):
-    """How messages travel: `present` and `ask`. The other methods are for checkpoints."""
+    """A way to carry messages, with `present` and `ask`. The other methods are for checkpoints."""
 
     kind: ClassVar[str]  # the name of its checkpoints
 
@@ -43,7 +43,7 @@ class Transport(Protocol):
 
 
 class Driven(Protocol):
-    """A run, or a `WrappedRun` around one. `Run` documents the methods."""
+    """A run, or a `WrappedRun` around a run. `Run` documents the methods."""
 
     @property
     def algorithm(self) -> Any:
@@ -60,7 +60,7 @@ class Driven(Protocol):
     @property
     @abstractmethod
     def history(self) -> History:
-        """All messages so far, including those of a run around another one."""
+        """All messages so far, including those that a wrapping run has added."""
 
     @property
     def is_finished(self) -> bool:
@@ -91,7 +91,7 @@ class Driven(Protocol):
 
     @abstractmethod
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return all that a new run with the same arguments needs to continue."""
+        """Return the header and arrays from which a new run with the same arguments can continue."""
 
     @abstractmethod
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
@@ -194,13 +194,13 @@ class ContinuedRun(WrappedRun):
         return self._rest().pending(here)
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return all that a new run with the same arguments needs to continue."""
+        """Return the header and arrays from which a new run with the same arguments can continue."""
         header, arrays = self.within.checkpoint(steps=steps)
         earlier = self._earlier or self._first.history
         return {**header, "first": earlier.to_json(), "settled": self._run is not None}, arrays
 
     def _restore(self, run: Driven | None, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Continue from a `checkpoint`, in this run or in that of the first message."""
+        """Continue from a `checkpoint`, in this run, or in the run of the first message if `run` is None."""
         (run or self._first).restore(header, arrays)
         if run is not None:
             self._run, self._earlier = run, History.from_json(header["first"])
@@ -210,7 +210,7 @@ class Watcher:
     """The base class of objects that are called as a run proceeds. Subclasses override the calls that they need."""
 
     def before_keeping(self, run: Driven) -> None:
-        """Act on a message before its checkpoint is written. After a restart, the call may come again."""
+        """Act on a message before its checkpoint is written. After a restart, the call may be repeated."""
 
     def after_message(self, run: Driven) -> None:
         """Act on a message after its checkpoint is written."""
@@ -239,9 +239,10 @@ def rounds(run: Driven, transport: Transport, step: Step | None = None) -> Itera
     run : Driven
         The run.
     transport : Transport
-        How messages travel.
+        The transport that carries the messages.
     step : Step or None, default=None
-        Sends a message and has the run advance, in place of the transport's `ask`.
+        A function that sends a message and lets the run advance, in place of the transport's `ask`. It returns whether
+        the run has advanced.
     """
     while (message := run.pending(transport.present())) is not None:
         if step is None:
@@ -259,21 +260,21 @@ def drive(
     watchers: Sequence[Watcher] = (),
     step: Step | None = None,
 ) -> Result:
-    """Carry a run's messages to its end, and return its result.
+    """Carry all messages of a run, and return its result.
 
     Parameters
     ----------
     run : Driven
         The run.
     transport : Transport
-        How messages travel.
+        The transport that carries the messages.
     checkpoint : str or path or None, default=None
-        File to keep the state of run and transport in after every message. If it is there at the start, the run goes on
-        from it; a finished run removes it. Another run at the same file is refused meanwhile.
+        The file in which the state of run and transport is saved after every message. If the file exists at the start,
+        the run continues from it. A finished run removes the file. Meanwhile, no other run can use it.
     watchers : sequence of Watcher, default=()
-        Who hears of every message, in their order.
+        The objects that are called after every message, in this order.
     step : Step or None, default=None
-        See `rounds`.
+        A function that sends a message and lets the run advance: see `rounds`.
     """
     if checkpoint is None:
         for _ in rounds(run, transport, step):
@@ -290,7 +291,7 @@ def drive(
 def _drive_with_checkpoint(
     run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher], step: Step | None
 ) -> Result:
-    """Do the same, and keep the state of run and transport in a file until the run is finished."""
+    """Do the work of `drive` with a file for the state of run and transport, until the run is finished."""
     trail, checkpoint = files.Trail(path), Checkpoint(path, transport.kind)
     if (found := checkpoint.read()) is not None:
         header, arrays = found
@@ -311,7 +312,7 @@ def _drive_with_checkpoint(
         checkpoint.write({**header, **own, **steps}, {**arrays, **beside}, sync=bool(steps))
         for watcher in watchers:
             watcher.after_message(run)
-    # The checkpoint goes first, because it would be useless without the steps.
+    # The checkpoint is removed first, because it would be useless without the steps.
     checkpoint.remove()
     trail.remove()
     return run.result()

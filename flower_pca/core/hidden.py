@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 
 _UNLIKELY: Final = 1e-3  # the probability that a direction's projection is below `overlap`
-LARGER: Final = 1.001  # multiples of the last eigenvalue from which another one counts as larger
+LARGER: Final = 1.001  # An eigenvalue counts as larger if it exceeds the last wanted one by this factor.
 
 
 def overlap(d: int, p: int) -> float:
@@ -39,9 +39,10 @@ class Traces:
     Attributes
     ----------
     left : ndarray
-        Their products, divided by the last wanted eigenvalue each time, in the coordinates of the block.
+        The products of the random columns, divided by the last wanted eigenvalue after each product, in the coordinates
+        of the block.
     least : float
-        A bound that the projection of every direction onto the columns exceeded at first.
+        The bound that the projection of every direction onto the random columns exceeded before the first product.
     """
 
     left: Array
@@ -54,7 +55,7 @@ class Traces:
         return cls(np.eye(p)[:, k:], overlap(d, p - k))
 
     def along(self, W: Array, k: int) -> Traces:
-        """Return the columns in terms of the Ritz vectors Z W, without their part along the k components."""
+        """Return the columns in the coordinates of the Ritz vectors Z W, without their part along the k components."""
         left = W.T @ self.left
         left[:k] = 0.0
         return replace(self, left=left)

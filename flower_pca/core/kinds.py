@@ -1,22 +1,23 @@
 """Descriptions of arrays: `Ask` for the arrays of a message, `Part` and `Kind` for the arrays of an answer.
 
-`Part` says what an array of an answer is, for everything that uses answers: masks, rules and the audit.
-A stage defines its answer once, in `Stage.parts(arrays, d)`: the arrays by name, for this message and
-rows with d columns. It depends on the message only, so server and client get the same result:
+`Part` describes an array of an answer for all code that uses answers: masks, rules and the audit. A
+stage defines its answer once, in `Stage.parts(arrays, d)`. This method returns the arrays by name, for
+this message and rows with d columns. It depends on the message only, so server and client get the same
+result:
 
 - the server refuses an answer with other names or shapes (`core.replies`), and takes the bounds for fixed point from
   the kinds (`Stage.bounds`);
-- masks cover as many numbers as the shapes have, so under masks all sides must be known;
-- a node keeps its own results back (`clients.base`), and counts the numbers that leave it (`clients.storage`);
+- masks cover all numbers of these shapes, so under masks all sides must be known;
+- a node withholds its local results (`clients.base`), and counts the numbers that it sends (`clients.storage`);
 - the audit interprets an answer by its kinds (`audit.view`).
 
 All properties of a kind are in its row of the table below. No other code tests for a certain kind, so a
-stage may bring a kind of its own.
+stage may define a new kind.
 
-`Ask` says what an array of a message is, and what a node checks before it uses the array. A stage
+`Ask` describes an array of a message, and what a node checks before it uses the array. A stage
 defines its messages once, in `Stage.asks`, by the names of the arrays. A node compares every message
 with the stage of its own package (`clients.policy.limits`), and refuses arrays that the stage does not
-name. So no name has a meaning by itself, and every array is checked for size and range.
+name. So every array that a node uses is checked for size and range.
 
     BLOCK     d x p, multiplied with the rows
     BASIS     a BLOCK with at least one column
@@ -46,17 +47,17 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 
-MOST_STEPS: Final = 10_000  # the most products for a message, whatever loops it asks for
-# The smallest divisor. Zero stands for "none".
+MOST_STEPS: Final = 10_000  # the most products that a node computes for one message
+# The smallest divisor, except for 0, which stands for "no divisor"
 SMALLEST: Final = 1e-150
 _SHAPES: Final = ("one number", "a vector", "a matrix")
 _SHOWN: Final = 50  # the most characters of a refused number in an error
 
 
 class Message(dict[str, Array]):
-    """The arrays of a message at a node. Reading an array that is missing is refused with an error that names it.
+    """The arrays of a message at a node. Reading a missing array raises an error that names the array.
 
-    Which arrays a message needs depends on its other arrays, so the stage that reads them decides.
+    Which arrays a message needs depends on its other arrays, so the stage finds missing arrays as it reads.
     """
 
     def __missing__(self, name: str) -> Array:
@@ -112,7 +113,7 @@ class Ask:
     each: bool = False
 
     def fault(self, a: Array) -> tuple[str, str] | None:
-        """Return the rule that an array of a message breaks, and what breaks it, or None."""
+        """Return the rule that an array of a message breaks, and how it breaks the rule, or None."""
         if a.ndim != self.dimensions:
             return _SHAPES[self.dimensions], f"has shape {a.shape}"
         # Products of whole numbers could overflow.
@@ -120,7 +121,7 @@ class Ask:
             return "floating-point numbers", f"has dtype {a.dtype}"
         if self.filled and not a.shape[-1]:
             return "a matrix with at least one column", f"has shape {a.shape}"
-        if a.ndim and a.dtype.kind == "b":  # numpy adds booleans differently.
+        if a.ndim and a.dtype.kind == "b":  # numpy adds two booleans with a logical or.
             return "numbers", "has booleans"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
             return f"0 or at least {SMALLEST:g}", f"is {a}"[:_SHOWN]
@@ -134,7 +135,7 @@ class Ask:
 
     @property
     def by_client(self) -> Ask:
-        """The same kind of array, for messages that send different numbers to different clients."""
+        """The same description, for a number that may differ between clients."""
         return replace(self, each=True)
 
 
@@ -145,15 +146,15 @@ MATRIX: Final = Ask(dimensions=2)
 VALUES: Final = Ask(dimensions=1, divides=True)
 WIDTH: Final = Ask(least=0, whole=True, makes_columns=True)
 COLUMNS: Final = Ask(least=0, most=2**53, whole=True, counts_columns=True)
-# a whole message has at most MOST_STEPS
+# One message may ask for at most MOST_STEPS repetitions in total.
 STEPS: Final = Ask(least=0, whole=True, repeats=True)
 ROUNDS: Final = replace(STEPS, least=1)
 SEED: Final = Ask(least=0, most=2**64 - 1, whole=True)
 FLAG: Final = Ask(least=0, most=1, whole=True)
 OWN_WIDTH: Final = replace(WIDTH, own=True)  # the number of a node's local components
-# The width of arrays that have at most as many columns as there are rows.
+# The width of an array that has at most as many columns as the node has rows
 ROW_WIDTH: Final = replace(WIDTH, of_rows=True)
-POSITIVE: Final = Ask(divides=True)  # a number that is divided by, or 0 for none
+POSITIVE: Final = Ask(divides=True)  # a divisor, or 0 for "no divisor"
 
 
 def number(least: float = -math.inf, most: float = math.inf) -> Ask:
@@ -168,14 +169,14 @@ def index(most: int, *, least: int = 0) -> Ask:
 
 Shape: TypeAlias = tuple[int | None, ...]
 
-_LARGEST: Final = 1e140  # the largest entry, because sums of squares of larger ones overflow
+_LARGEST: Final = 1e140  # the largest entry, because sums of squares of larger numbers overflow
 _ORDINARY: Final = 1e270  # No entry is near the limit if the sum of squares is below this.
 _MOST_ROWS: Final = 10**12
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What bounds the size of an answer: the rows of a client, and the columns with which the answer is made.
+    """The quantities that bound an answer: the rows of a client, and the columns with which they are multiplied.
 
     Attributes
     ----------
@@ -186,9 +187,9 @@ class Reach:
     squares : float
         t, the sum of squares of the rows in the frame.
     d : int
-        The columns of the rows.
+        The number of columns of the rows.
     lengths : callable
-        Returns |z| of every column z with which the part is made: see `Part.of`.
+        Returns the length |z| of every column z with which the rows are multiplied: see `Part.of`.
     """
 
     n: int
@@ -216,7 +217,7 @@ def _of_columns(reach: Reach) -> float:
 
 
 class AttackReading(Enum):
-    """How an observer can read C_i times a block from an answer, for an attack."""
+    """A way in which an attacker can compute C_i times a block from an answer."""
 
     CENTERED = "C_i times the block of the opening, about the client's own mean"
     PRODUCT = "C_i times the array that the part is made with"
@@ -233,16 +234,16 @@ class Kind:
     Attributes
     ----------
     name : str
-        Its name.
+        The name of the kind.
     tells : str
-        What it reveals about the rows of a node, in words for the node's operator.
+        A description of what the quantity reveals about the rows of a node, for the node's operator.
     size : Size
         Returns the size that is compared with the bound: one number, or one for each column.
     bound : Bound or None
         Returns an upper bound of the size by Cauchy-Schwarz, from what a client has sent about its rows, or None if
         only the stage knows a bound: see `Stage.bounds`.
     counts_rows : bool
-        Whether it is the number of rows, as in the opening. Under noise it is 1, and counts clients.
+        Whether it is the number of rows, as in the opening. Under noise it is always 1, so its sum counts clients.
     whole : bool
         Whether its entries are whole numbers, which stay exact under masks.
     by_column : bool
@@ -250,15 +251,15 @@ class Kind:
     product : bool
         Whether it is a product with C_i, whose size under masks follows from the opening.
     own_block : bool
-        Whether the client chooses the columns with which it is made, which have length one.
+        Whether it is a product with columns that the client chooses, which have length one.
     within_trace : bool
         Whether its entries are at most trace(C) for every client if blocks are orthonormal.
     single : bool
-        Whether sums of it are meaningless.
+        Whether sums over clients have no meaning.
     square : bool
-        Whether it is as large as C_i.
+        Whether it has as many numbers as C_i.
     rounded : bool
-        Whether it consists of products, and may have fewer bits: see `layers.precision`.
+        Whether it consists of products, so that it may be sent in fewer bits: see `layers.precision`.
     reading : AttackReading or None
         How an observer can compute C_i times a block from it, or None if there is no formula.
     """
@@ -315,7 +316,7 @@ _TABLE: Final = {
     # A histogram of the distances of rows from the components of the message
     "DISTANCES": Kind(
         "distances",
-        "how many rows lie how far from a basis that the server chooses",
+        "the number of rows at each distance from a basis that the server chooses",
         size=lambda a: np.where((a >= 0.0).all(axis=-1), a.sum(axis=-1), np.inf),
         bound=lambda reach: float(reach.n),
         whole=True,
@@ -325,13 +326,13 @@ _TABLE: Final = {
     # A sum of squares of the rows, or of their residuals
     "SQUARES": Kind(
         "squares",
-        "the sum of squares of what a basis of the server leaves of the rows",
+        "the sum of squares of the rows outside the span of a basis that the server chooses",
         bound=_squares,
         within_trace=True,
     ),
     # Mean squares of the rows, or of their coordinates in a basis, maybe weighted
     "MEAN_SQUARES": Kind(
-        "mean squares", "a mean of squares of the rows, or of what a basis leaves of them", bound=_squares
+        "mean squares", "a mean of squares of the rows, or of their parts outside the span of a basis", bound=_squares
     ),
     # One number for each column of the rows: sums, and sums of squares. The means and squared deviations of the
     # opening are compared with its own squares.
@@ -397,11 +398,11 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.WHOLE,
     ),
-    # The leading eigenvectors of C_i. `algorithms.one_shot` checks that they are orthonormal.
+    # The leading eigenvectors of C_i, which are orthonormal, as `algorithms.one_shot` checks
     "EIGENVECTORS": Kind(
         "eigenvectors", "the leading eigenvectors of C", single=True, rounded=True, reading=AttackReading.EIGENVECTORS
     ),
-    # Their eigenvalues, divided by the number of rows
+    # The leading eigenvalues of C_i, divided by the number of rows
     "EIGENVALUES": Kind(
         "eigenvalues",
         "the leading eigenvalues of C",
@@ -419,7 +420,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.FACTOR,
     ),
-    # X_i'Q T, with the orthonormal factor Q that belongs to R, and T the message's part for this client
+    # X_i'Q T, where Q is the orthonormal factor that belongs to R, and T is the message's array for this client
     "LIFTED": Kind(
         "lifted",
         "C times the directions that Z spans",
@@ -429,8 +430,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.LIFTED,
     ),
-    # A d x p matrix from which the server makes the next basis. It is not a product with C_i, but of the same
-    # size.
+    # A d x p matrix from which the server computes the next basis. It is as large as a product with C_i.
     "ESTIMATE": Kind(
         "estimate",
         "a matrix with a row for each column, computed step by step from C or from the rows",
@@ -464,15 +464,16 @@ class Part:
     Attributes
     ----------
     shape : Shape
-        The sides. A side is None if only the client knows it, or if it is d and d is not known yet.
+        The length of each side. It is None if only the client knows it, or if it is d and d is not known yet.
     kind : Kind
         The kind of quantity.
     of : str
-        The name of the array with which it is made, in the message, or in the answer if the client has chosen it. By
-        default, the first array of the message with this shape.
+        The name of the array with which the rows are multiplied. The array is in the message, or in the answer if the
+        client chooses it. By default, it is the first array of the message with this shape.
     own : bool
-        Whether it shows a node's local results. A node that does not agree sends zeros, or a matrix without columns if
-        a side is open. A masked sum may contain such parts if their shape is known, because nobody sees them alone.
+        Whether the part contains a node's local results. A node that does not share these results sends zeros, or a
+        matrix without columns if only the client knows a side. A masked sum may contain such parts if their shape is
+        known, because nobody sees the part of a single node.
     """
 
     shape: Shape = ()
@@ -486,7 +487,7 @@ class Part:
         return None in self.shape
 
     def block(self, sent: Mapping[str, Array]) -> Array:
-        """Return the array of the message that the part is made with."""
+        """Return the array of the message with which the rows are multiplied."""
         if self.of in sent:
             return sent[self.of]
         return next(Z for Z in sent.values() if Z.shape == self.shape)
@@ -499,7 +500,7 @@ MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)
 
 
 def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, str, str] | None:
-    """Return the first part that these arrays do not match, its rule and what breaks it, or None."""
+    """Return the name of the first invalid array, the rule that it breaks, and how it breaks the rule, or None."""
     for name, part in parts.items():
         a = arrays[name]
         fits = a.shape == part.shape or _fits(a.shape, part.shape)
@@ -523,9 +524,11 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
 
 
 def require_finite(answer: Mapping[str, Array]) -> None:
-    """Raise DataError if an answer is not finite. The error reveals nothing of the answer."""
+    """Raise DataError if an answer is not finite. The error reveals nothing about the answer."""
     if not all(np.isfinite(a).all() for a in answer.values()):
-        raise DataError("The answer of this node is not finite, so it is not sent. Run flower-pca check on its rows.")
+        raise DataError(
+            "The answer of this node is not finite, so it is not sent. Run flower-pca check on the node's rows."
+        )
 
 
 def _fits(found: tuple[int, ...], shape: Shape) -> bool:

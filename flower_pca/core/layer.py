@@ -1,8 +1,8 @@
 """Layer: an addition to a run's messages and answers, with its server and client halves in one class.
 
 A run lists its layers. The code of a layer that is not listed is never run, and clients do not import
-it. A message contains the arrays of its layers beside those of the stage, under the layers' names:
-`Broadcast.layers`. A layer has four hooks:
+it. A message contains the arrays of its layers separately from the stage's arrays, under the layers'
+names: `Broadcast.layers`. A layer has four hooks:
 
 | hook | where  | when                               | returns                                               |
 | ---- | ------ | ---------------------------------- | ----------------------------------------------------- |
@@ -33,7 +33,7 @@ Sayings: TypeAlias = Mapping[str, Arrays]
 
 
 class Who(NamedTuple):
-    """A client in a message: its position, or its partition-id if that is not negative, and the name of its site."""
+    """A client in a message: its position or partition-id, or -1 if it has none, and the name of its site."""
 
     position: int = -1
     name: str = ""
@@ -55,19 +55,19 @@ class Work:
     data
         The client's rows, in the message's frame.
     memory : Arrays
-        What the client has kept for the stage.
+        The state that the client keeps for the stage.
     who : Who
-        The client, if the message has different numbers for different clients.
+        The identity of the client, if the message has different numbers for different clients.
     bits : Bits
         The source of the client's noise.
     summed : int
-        The least number of answers in the only sum that anybody sees.
+        The least number of answers in a sum, if the server sees only sums, and otherwise 1.
     masked : bool
         Whether the answer will be masked.
     trusts : bool
         Whether the client relies on the noise of other clients in the sum.
     keeps : Arrays
-        What layers keep in addition to the stage's memory.
+        The state that layers keep at the client in addition to the stage's state.
     """
 
     stage: type[Stage[Any]]
@@ -118,18 +118,18 @@ class Layer:
         return up
 
     def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
-        """Decode the answer of the client at this place to the message of this number, or the sum if it is None."""
+        """Decode the answer to message `number` of the client at `position`, or the sum if `position` is None."""
         return arrays
 
     def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
-        """Return the answer of this client as it enters a sum."""
+        """Return the answer of this client with the weight that it has in a sum."""
         return arrays
 
     # Additions to the status and the result of a run
 
     @property
     def mark(self) -> str:
-        """A text that a checkpoint and the run that continues from it must share, or "" if there is none."""
+        """A text that must be the same in a checkpoint and in a run that continues from it, or "" if there is none."""
         return ""
 
     def deviation_of_one(self, *, opening: bool) -> float:
@@ -141,7 +141,7 @@ class Layer:
         return self
 
     def inform(self, state: Any) -> Any:
-        """Return the state of a stage that has to know about the layer."""
+        """Return the state of a stage with what the stage must know about the layer."""
         return state
 
     def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
@@ -152,11 +152,11 @@ class Layer:
         """Refuse to repeat the opening if the configuration does not allow it."""
 
     def end(self, model: Model) -> Model:
-        """Return the model after the algorithm has ended, with what the layer adds."""
+        """Return the model at the end of the algorithm, with the additions of the layer."""
         return model
 
     def measure(self, model: Model) -> Model:
-        """Return the model after the closing. A binding layer decides in place of the algorithm."""
+        """Return the model after the closing. A binding layer sets the status in place of the algorithm."""
         return model
 
     def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:

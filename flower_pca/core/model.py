@@ -22,24 +22,25 @@ from flower_pca.rows.split import Split
 
 _ROUNDING: Final = 1e-12  # the rounding error of a share of the variance
 _TIED: Final = 1e-12  # a gap below this share of the first eigenvalue counts as 0
-# An eigenvalue up to this many times eps times the first eigenvalue counts as 0.
-_NOTHING: Final = 64.0
+# An eigenvalue of at most this multiple of eps times the first eigenvalue counts as 0.
+_ZERO: Final = 64.0
 # The largest tangent of the angle between a Ritz vector and its eigenvector that `_next_at_most` allows for.
-# With 1 and 3, the gap was wrong in some of 700 runs on tied eigenvalues, with 5 in none. With 10, four rounds
-# of ssi with three more columns did not see a gap of 17 %.
-_ASIDE: Final = 5.0
-_ROUGH: Final = 1e-6  # Under masks, the sum of squares outside of the components has this relative precision.
-# Rounding errors of several messages add up in a product that builds on earlier ones. Over 400 runs, the products of
-# krylov were off by at most 2.1 times the bound for one message, and 95 % of them by at most 0.7 times.
+# With 1 and 3, the gap was wrong in some of 700 runs on tied eigenvalues, and with 5 in none of them. With 10,
+# four rounds of ssi with three additional columns did not detect a gap of 17 %.
+_LARGEST_TANGENT: Final = 5.0
+# Under masks, the sum of squares outside of the components has this relative precision.
+_MASKED_PRECISION: Final = 1e-6
+# Rounding errors of several messages add up in a product that builds on earlier products. Over 400 runs, the products
+# of krylov were off by at most 2.1 times the bound for one message, and 95 % of them by at most 0.7 times.
 _ADDED_UP: Final = 2.0
-_SAME: Final = 1e-9  # the relative difference up to which two sums are of the same rows
+_SAME_SUM: Final = 1e-9  # Two sums with at most this relative difference count as sums of the same rows.
 # Up to this sine, components count as found although their eigenvalues are tiny.
-_SURE: Final = 0.1
+_SMALL_SINE: Final = 0.1
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The number of rows and their sum of squares in the frame, as a client has reported them."""
+    """The number of rows of a client and their sum of squares in the frame, as the client has reported them."""
 
     n: int
     squares: float
@@ -69,18 +70,18 @@ class Weights:
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """The figures that an earlier run has found about its rows, by which the same rows are recognized.
+    """The figures of an earlier run, by which the present run recognizes the same rows.
 
     Attributes
     ----------
     n : int
-        Rows of all clients.
+        The number of rows of all clients.
     mean : ndarray or None
-        Their mean if it was subtracted, or None.
+        The mean of these rows if it was subtracted, or None.
     scale : ndarray or None
-        The divisors of columns, or None.
+        The divisors of the columns, or None.
     trace : float
-        Their total sum of squares in the frame.
+        The total sum of squares of these rows in the frame.
     values : ndarray
         Sums of squares along the components that the new run begins with.
     angle : float or None
@@ -100,7 +101,7 @@ class EarlierRun:
         if self.n != model.n or not _near(self.trace, model.trace, model.trace):
             return False
         unit = np.sqrt(model.trace / model.n) * frame.divisor
-        if not (_alike(self.mean, frame.mean, unit) and _alike(self.scale, frame.scale, frame.divisor)):
+        if not (_agree(self.mean, frame.mean, unit) and _agree(self.scale, frame.scale, frame.divisor)):
             return False
         if model.product is None:
             return True
@@ -120,7 +121,7 @@ class Model:
     center, scale, seed, missing
         See `PCAConfig`.
     steps : int or None
-        The steps of a tracker, or None for as many as there is data for.
+        The number of steps of a tracker, or None to continue until the data end.
     warm : bool
         Whether the run began with components that were known before.
     earlier : EarlierRun or None
@@ -128,17 +129,17 @@ class Model:
     summed : bool
         Whether the server sees only sums of answers, and no answer of a single client.
     public : Frame
-        What is known about the columns before the opening, in which it is used: see `DP.ranges`.
+        The public mean and scale of the columns, which the opening uses: see `DP.ranges`.
     frame : Frame
         The mean and scale of all clients together.
     n, d : int
-        Rows of all clients together, and columns.
+        The number of rows of all clients together, and the number of columns.
     wanted : tuple of str or None
         The columns that the run names, in its order, or None for all columns of the clients.
     shared : tuple of str
-        Columns that are divided by the root of their mean, which is the share of rows with a 1.
+        The indicator columns, which are divided by the root of their mean, the share of rows with a 1.
     covariates : Covariates or None
-        The columns that are no features, before anything is known about them, or None if there are none.
+        The columns that are no features, as the run requests them, or None if there are none.
     explain : tuple of str
         The covariates whose share of the components is requested. "site" stands for the site itself.
     heading : Heading or None
@@ -150,7 +151,8 @@ class Model:
     trace : float
         trace(C), the total sum of squares in the frame.
     claims : dict
-        What clients have reported about their rows in the opening. It is empty if the server sees only sums, or noise.
+        The claims that clients have made about their rows in the opening. It is empty if the server sees only sums, or
+        noisy answers.
     counted : Weights or None
         The weights of clients' answers if an opening has set them, or else None.
     answers : str
@@ -174,7 +176,7 @@ class Model:
     beside : ndarray of shape (d, 1) or None
         A direction orthogonal to the basis, in which the next component is expected.
     beside_product : ndarray or None
-        C times this direction, if the server knows it.
+        C times this direction, if the server knows this product.
     next_value : float or None
         The Ritz value that follows the last wanted one, if it is known.
     next_residual : float
@@ -191,7 +193,7 @@ class Model:
     mask_noise : float
         How far the noise of masked sums moves C z in norm, for a vector z of length 1, or else 0.
     rounds : int
-        Rounds of the algorithm so far, including those before a restart.
+        The number of rounds of the algorithm so far, including the rounds before a restart.
     restarts : int
         How often the run returned to the opening because its set of clients had changed.
     status : Status or None
@@ -206,14 +208,14 @@ class Model:
         "left out" if each of these rows was compared with the components without it, or "rows" if the components were
         fitted to these rows.
     declined : str
-        The first client that has declined the algorithm's alternative in the opening, and why.
+        The first client that has declined the algorithm's alternative in the opening, and the reason, or "".
     decisions : dict
-        The choices that the run has made by itself, in words, by their subject.
+        The choices that the run has made automatically, as sentences by subject.
     sites : dict
-        What the opening shows about single clients, by name: see `stages.opening`. It is empty if the server does not
-        see their answers.
+        The figures of single clients from the opening, by name: see `stages.opening`. It is empty if the server does
+        not see the answers of single clients.
     left : dict
-        What the algorithm passes to its closing stage and its result, by names that these agree on.
+        The arrays that the algorithm passes to its closing stage and its result, by names that both know.
     """
 
     n_components: int | float
@@ -283,24 +285,24 @@ class Model:
         return fraction_rank(self.values, self.trace, self.n_components) or len(self.values)
 
     def with_leading(self, Z: Array, width: int) -> Model:
-        """Return the model with the first columns of Z as its basis, and the others as directions beside it."""
+        """Return the model with the first `width` columns of Z as its basis, and the other columns as `beside`."""
         return replace(self, basis=Z[:, :width], product=None, beside=Z[:, width:])
 
     def with_choice(self, what: str, why: str) -> Model:
-        """Return the model with a choice that the run has made, in words."""
+        """Return the model with a choice that the run has made: its subject, and a sentence with the reason."""
         return replace(self, decisions={**self.decisions, what: why})
 
     @cached_property
     def again(self) -> bool:
-        """Whether the rows are those of the earlier run whose components this run begins with.
+        """Whether this run begins with the components of an earlier run on the same rows.
 
-        Then the run need not test again whether its components miss a larger direction.
+        If so, the run need not test again whether its components miss a larger direction.
         """
         return self.earlier is not None and self.restarts == 0 and self.earlier.is_of(self)
 
     @property
     def unproven(self) -> bool:
-        """Whether the block began with components of other rows, from which a direction of these rows may hide."""
+        """Whether the block began with components of other rows, so that it may miss a direction of these rows."""
         return (self.warm or self.restarts > 0) and not self.again
 
     @property
@@ -322,7 +324,7 @@ class Model:
 
     @property
     def left_out(self) -> float:
-        """The sum of squares outside of the components, as measured on the rows if it was."""
+        """The sum of squares outside of the components, measured on the rows if possible."""
         if self.rest is None:
             assert self.values is not None
             return max(self.trace - float(self.values[: self.k].sum()), 0.0)
@@ -361,10 +363,10 @@ class Model:
         The remaining trace bounds these eigenvalues. If there is a Ritz value a outside, with the
         residual e, the largest eigenvalue is at most that of [[a, e], [e, b]], where b is the rest of
         the trace. But a trace is a sum of many eigenvalues, which may all be small. So the Ritz value
-        gives a second bound: the eigenvalue is above it by e tan(phi), with the angle phi between the
-        two vectors. For vectors that began at random, no tangent above `_ASIDE` is expected. A Ritz
-        value below the mean of all further eigenvalues is not near the largest of them, so it gives no
-        bound.
+        gives a second bound: the eigenvalue exceeds the Ritz value by e tan(phi), where phi is the angle
+        between the two vectors. For vectors that began at random, no tangent above `_LARGEST_TANGENT` is expected.
+        A Ritz value below the mean of all further eigenvalues is not near the largest of them, so it gives
+        no bound.
         """
         rest = self.left_out
         if self.next_value is None:
@@ -373,9 +375,9 @@ class Model:
         b = max(rest - a, 0.0)
         bound = max(a, (a + b) / 2.0 + math.hypot((a - b) / 2.0, e))
         mean = rest / max(min(self.n, self.d) - self.k, 1)
-        if a + e < mean * (1.0 - _ROUGH):
+        if a + e < mean * (1.0 - _MASKED_PRECISION):
             return bound
-        return min(bound, a + _ASIDE * e)
+        return min(bound, a + _LARGEST_TANGENT * e)
 
     @cached_property
     def sine_estimate(self) -> float | None:
@@ -392,18 +394,18 @@ class Model:
     def span(self) -> int:
         """The number of wanted components whose eigenvalue is larger than rounding."""
         assert self.values is not None
-        least = _NOTHING * self.eps * float(self.values[0])
+        least = _ZERO * self.eps * float(self.values[0])
         return int(np.sum(self.values[: self.k] > least))
 
     @property
     def sure(self) -> bool:
         """Whether the remaining angle is known to be small."""
         sine = self.sine_estimate
-        return sine is not None and sine <= _SURE
+        return sine is not None and sine <= _SMALL_SINE
 
     @property
     def doubts(self) -> str:
-        """What a small residual does not prove about the components, as a clause for a status, or ""."""
+        """The doubts about the components that remain despite small residuals, as a clause for a status, or ""."""
         assert self.values is not None
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
@@ -445,11 +447,11 @@ class Model:
     def columns(self) -> Array:
         """The basis, which exists after the opening."""
         if self.basis is None:
-            raise RuntimeError("the opening has not taken place")
+            raise RuntimeError("The opening has not been answered yet, so there is no basis.")
         return self.basis
 
     def power_start(self) -> Array:
-        """Return an orthonormal start after as many power steps as are free: orth(C Z), or Z."""
+        """Return orth(C Z) if the product C Z is known, and otherwise Z. This power step needs no message."""
         if self.product is None:
             return self.columns
         return linalg.orth(self.product)
@@ -473,9 +475,9 @@ class ResultClass(Protocol):
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
-    """Return how many leading values are needed to exceed `fraction` of the trace, or None if all are too few.
+    """Return how many leading values exceed `fraction` of the trace in sum, or None if even all of them do not.
 
-    A sum that equals it to rounding does not exceed it.
+    A sum that equals the fraction up to rounding errors does not exceed it.
     """
     share = np.ones(len(values))
     if trace > 0:
@@ -488,11 +490,11 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
 
 
 def _near(a: Array | float, b: Array | float, unit: Array | float) -> bool:
-    """Return whether two values differ by no more than sums of the same rows do."""
-    return bool(np.all(np.abs(np.subtract(a, b)) <= _SAME * np.asarray(unit)))
+    """Return whether two values differ only by the rounding errors of sums over the same rows."""
+    return bool(np.all(np.abs(np.subtract(a, b)) <= _SAME_SUM * np.asarray(unit)))
 
 
-def _alike(a: Array | None, b: Array | None, unit: Array | float) -> bool:
+def _agree(a: Array | None, b: Array | None, unit: Array | float) -> bool:
     """Return whether both values are missing, or both are near each other."""
     if a is None or b is None:
         return a is b

@@ -44,19 +44,23 @@ from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import AsksAllClients, Stage, add
 from flower_pca.names.columns import Heading
 
-MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
-_EARLY: Final = 3  # up to this many restarts, a run may return to the opening before its algorithm has ended
+MAX_RESTARTS: Final = 5  # the most returns to the opening because the set of clients changed
+_FEW_RESTARTS: Final = 3  # Up to this many restarts, a run may return to the opening before its algorithm has ended.
 # The parts of a checkpoint that change without the model and the state.
-_PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
-_DISTURBED: Final = (
+_PLAIN_FIELDS: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
+_LOST_STATE: Final = (
     ", but the result may differ from an undisturbed run, because clients had lost their state. Run it again"
 )
-_ANEW: Final = ", of which some are lost, because a masked run starts again when clients change. Give it more rounds"
+_ROUNDS_LOST: Final = (
+    ", of which some are lost, because a masked run starts again when clients change. Give it more rounds"
+)
 _FORMER: Final = (
     "clients have changed, but fewer rounds are left than a masked run needs to start again, so the components are "
     "from the rows before the change. Give it more rounds"
 )
-_AFRESH: Final = "; clients had lost their state and began again, which may cost rounds: give every node a memory-dir"
+_BEGAN_AGAIN: Final = (
+    "; clients had lost their state and began again, which may cost rounds: give every node a memory-dir"
+)
 
 
 class Role(enum.IntEnum):
@@ -74,7 +78,7 @@ class Position:
     stages : tuple of Stage
         All stages of the run, in their order.
     model : Model
-        What was known before the current stage.
+        The knowledge of the run before the current stage.
     state
         The state of the current stage, or of the last stage if the run is finished.
     index : int
@@ -84,7 +88,7 @@ class Position:
     opens : bool
         Whether the first stage is an opening.
     halfway : bool
-        Whether the first of an opening's two messages was answered.
+        Whether the first of the two messages of an opening has been answered.
     last : bool
         Whether the closing stage follows the current opening directly, because clients keep changing.
     disturbed : bool
@@ -92,8 +96,8 @@ class Position:
     changed : bool
         Whether the chooser has replaced its first algorithm after some rounds.
     chooser : ChoosesAlgorithm or None
-        The object that has chosen the algorithm, and chooses again after another opening. None if the algorithm was
-        named.
+        The object that has chosen the algorithm, and chooses again after another opening. None if the configuration
+        names the algorithm.
     """
 
     stages: tuple[Stage[Any], ...]
@@ -137,7 +141,7 @@ class Position:
 
     @property
     def service(self) -> str:
-        """What nodes have to serve: the algorithm, and after plus signs the other stages that compare rows."""
+        """The stages that nodes must allow: the algorithm, and after plus signs the other stages that compare rows."""
         others = (*self.stages[1 : self.place], *self.stages[self.place + 2 :])
         beside = (stage.name for stage in others if stage.by_row)
         return "+".join((self.algorithm.name, *beside))
@@ -175,13 +179,13 @@ class Position:
 
     @property
     def over(self) -> Status | None:
-        """Why the run is over for any set of clients, or None if it is not or this depends on the clients."""
+        """The status with which the run ends for any set of clients, or None if the run goes on or may go on."""
         if self.index + 1 < len(self.stages) or (self.opens and self.role is Role.ALGORITHM):
             return None
         return self.stage.status(self.state)
 
     def call(self, *, fraction: float) -> Call:
-        """Return which clients the next message is for."""
+        """Return the audience of the next message."""
         if self.opening:
             if self.halfway:
                 return Call.OPENED
@@ -195,7 +199,7 @@ class Position:
         return Call.SAMPLE
 
     def model_now(self, *, whole: bool) -> Model:
-        """Return all that is known now. After a round that was not `whole`, C Z is not from all clients."""
+        """Return the current knowledge. The product C Z is left out if the round was not `whole`."""
         if self.is_finished:
             return self.model
         if self.role is not Role.ALGORITHM and self.stage.status(self.state) is None:
@@ -203,21 +207,21 @@ class Position:
         return self._finish(whole=whole)
 
     def _finish(self, *, whole: bool) -> Model:
-        """Return the model as the current stage finishes it, if the stage is done or is the algorithm."""
+        """Return the model with the result of the current stage, which is done or is the algorithm."""
         model = self.stage.finish(self.state, self.model)
         if self.role is Role.ALGORITHM and not whole:
             return replace(model, product=None)
         return model
 
     def _unsent(self, model: Model) -> Model:
-        """Replace a block that was sent by the algorithm's next block, if the server sees only sums."""
+        """Replace a block that was already sent with the algorithm's next block, if the server sees only sums."""
         if not model.summed or self.role is not Role.ALGORITHM:
             return model
         block = self.algorithm.unsent(self.state)
         return model if block is None else replace(model, basis=block, product=None)
 
     def estimate(self, *, whole: bool) -> Array | None:
-        """Return the basis (d x k) known now, or all r columns while only a span of r columns is known.
+        """Return the current basis (d x k), or all r columns while only their span is known.
 
         Without a product, it is unknown which k directions of the span are wanted.
         """
@@ -232,7 +236,7 @@ class Position:
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
     def with_heading(self, heading: Heading | None, declined: str = "") -> Position:
-        """Add the columns of all clients once they are known, and why a client declines the alternative."""
+        """Add the columns of all clients once they are known, and the reason why a client declines the alternative."""
         if (model := self.model).heading is not None and not declined:
             return self
         model = replace(model, heading=model.heading or heading, declined=model.declined or declined)
@@ -248,10 +252,10 @@ class Position:
         return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
 
     def leave(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Position:
-        """Go on to the next stage, or back to the opening if the result is not yet the requested one.
+        """Continue with the next stage, or return to the opening if the result is not good enough yet.
 
-        `status` says why the stage is done, `here` lists the clients that are present, and `layers` are
-        those of the run.
+        `status` says why the stage is done, `here` lists the clients that are present, and `layers` are the
+        layers of the run.
         """
         # With a binding layer, there is no further round or opening to correct a round that lacked clients.
         binding = any(map(is_binding, layers))
@@ -260,7 +264,7 @@ class Position:
             now = now.settle()
         elif self.role is Role.ALGORITHM:
             now = now._end(status, layers)
-            # Absent members may count with their last answers.
+            # In some algorithms, absent members count with their last answers.
             if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
                 # Two masked sums over the same columns, with and without a client, would reveal its answer. So
                 # under masks the columns always change.
@@ -305,7 +309,7 @@ class Position:
         algorithm = self.algorithm
         if not self.opens or self.role is not Role.ALGORITHM or self.stage.status(self.state) is not None:
             return False
-        return algorithm.by_power and self.model.restarts < _EARLY
+        return algorithm.by_power and self.model.restarts < _FEW_RESTARTS
 
     @property
     def _is_spent(self) -> bool:
@@ -323,7 +327,7 @@ class Position:
         status = model.status
         if status.outcome is not Outcome.MAX_ROUNDS:
             status = Status(
-                Outcome.MAX_ROUNDS, f"{status.words}, but for other clients than at the end, and no round is left"
+                Outcome.MAX_ROUNDS, f"{status.words}, but not for the clients present at the end, and no round is left"
             )
         again = replace(self, model=replace(model, status=status)).reopen(model.columns, roll)
         return replace(again, last=True)
@@ -333,18 +337,18 @@ class Position:
         algorithm = self.algorithm
         # A closing message that measures the components detects wrong ones.
         if self.disturbed and algorithm.measured:
-            status = Status(status.outcome, f"{status.words}{_AFRESH}")
+            status = Status(status.outcome, f"{status.words}{_BEGAN_AGAIN}")
         elif self.disturbed and status.outcome is Outcome.CONVERGED:
-            status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
+            status = Status(Outcome.STALLED, f"{status.words}{_LOST_STATE}")
         begun_anew = self.model.summed and self.model.restarts > 0 and algorithm.fixed_set
         if anew and begun_anew and status.outcome is Outcome.MAX_ROUNDS:
-            status = Status(status.outcome, f"{status.words}{_ANEW}")
+            status = Status(status.outcome, f"{status.words}{_ROUNDS_LOST}")
         model = replace(self.model, status=status, rounds=algorithm.rounds(self.state), pooled=algorithm.pooled)
         basis, product = model.basis, model.product
         if basis is not None and product is not None and basis.shape != product.shape:
             raise RuntimeError(
-                f"finish() of {algorithm.name} left a product of shape {product.shape} beside a basis of shape "
-                f"{basis.shape}: set product to C times that basis, or to None"
+                f"finish() of {algorithm.name} left a product of shape {product.shape}, but a basis of shape "
+                f"{basis.shape}. Set product to C times this basis, or to None."
             )
         if basis is not None and not algorithm.pooled and basis.shape[1] > model.k and self._closing_chooses:
             raise RuntimeError(
@@ -375,14 +379,14 @@ class Position:
         return replace(self, index=index, last=False)
 
     def skip(self) -> Position:
-        """Go on to the next stage without the result of this one, which comes after the closing."""
+        """Continue with the next stage, and leave out the result of the current stage, which follows the closing."""
         if self.role is not Role.AFTER:
-            raise RuntimeError(f"the run cannot go on without {self.stage.name}")
+            raise RuntimeError(f"The run cannot skip stage {self.stage.name}, because later stages need its result.")
         return self._at_next()
 
     def _outlives(self, known: Model) -> bool:
         """Return whether to keep the result for the former clients, because a new start would probably end
-        with a worse one.
+        with a worse result.
 
         Under masks, no column that these clients were sent may be sent to others, so a new start knows
         nothing. The result must be complete without another message.
@@ -396,7 +400,7 @@ class Position:
         return algorithm.max_rounds - rounds < rounds - self.model.rounds
 
     def outlive(self, layers: Sequence[Layer], *, whole: bool) -> Position | None:
-        """Go to the closing with the result for the former clients, or return None to begin anew."""
+        """Continue with the closing and the result for the former clients, or return None to start the run again."""
         if not self._outlives(self.model_now(whole=whole)):
             return None
         now = replace(self, model=self._finish(whole=whole))
@@ -410,7 +414,7 @@ class Position:
         return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)
 
     def reopen(self, block: Array | None, roll: Roll) -> Position:
-        """Return to the opening with this block, in the old frame's coordinates, or None before the first one."""
+        """Return to the opening with this block in the old frame's coordinates, or without a block if it is None."""
         model, algorithm, last = self.model, self.algorithm, self.last
         assert isinstance(algorithm, Algorithm)
         # The new start continues the count, so that max_rounds limits all restarts together.
@@ -424,8 +428,8 @@ class Position:
                     f"The set of clients changed for the {model.restarts + 1}th time{roll.because}. Use ssi, "
                     "local_power or faps, which continue while clients come and go."
                 )
-            # One more message to the clients present makes frame, product and variances refer to the same set
-            # of clients.
+            # After one more message to the present clients, frame, product and variances refer to the same
+            # clients.
             words = f"the set of clients kept changing, and {MAX_RESTARTS} restarts did not help"
             model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))
             block, last = model.columns, True
@@ -458,18 +462,18 @@ class Position:
         return replace(self, chooser=chooser, model=model, changed=changed).with_algorithm(chosen)
 
     def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:
-        """Return plain values. Arrays go into `arrays`."""
+        """Return the position as plain values, and add its arrays to `arrays`."""
         packed = {name: files.pack(getattr(self, name), arrays, name) for name in ("model", "state")}
-        return packed | {name: getattr(self, name) for name in _PLACE}
+        return packed | {name: getattr(self, name) for name in _PLAIN_FIELDS}
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Position:
-        """Restore the position of a run with the same stages. Its choices follow from what it knew."""
-        there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLACE.items()})
+        """Restore the position of a run with the same stages. The choice of the algorithm is made again."""
+        there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLAIN_FIELDS.items()})
         if not 0 <= there.index <= len(there.stages):
-            raise ValueError("a stage that is none of the run's")
+            raise ValueError("a stage that the run does not have")
         model = files.unpack(Model, header["model"], arrays)
         if not isinstance(model.n_components, int | float):
-            raise ValueError("no number of components")
+            raise ValueError("n_components is not a number")
         there = replace(there, model=model)
         if there.role > Role.BEFORE:
             there = there.settle()
@@ -496,10 +500,10 @@ class Position:
         return replace(self, model=model).reopen(np.hstack([Z, noise]), roll)
 
 
-NEWEST: Final = 1000  # messages that a run without an end keeps
-_MESSAGES: Final = 64  # The most messages in a checkpoint, which is written with every message.
+NEWEST: Final = 1000  # messages that an endless run keeps
+_MESSAGES: Final = 64  # the most messages that the checkpoint of an endless run contains
 
 
 def in_brief(history: History) -> list[dict[str, Any]]:
-    """Return the rounds as plain dictionaries, for an endless run the newest ones and totals of the others."""
+    """Return the rounds as plain dictionaries. For an endless run, return the newest rounds and earlier totals."""
     return (history if history.limit is None else history.newest(_MESSAGES)).to_json()

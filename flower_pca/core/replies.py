@@ -12,35 +12,35 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 
 
 class UnawaitedError(ProtocolError):
-    """An answer that nobody waits for. It is discarded, and its client is not blamed."""
+    """The error for an answer that the run does not expect. The answer is discarded, and its client not excluded."""
 
 
 def name_of(reply: Reply) -> str:
-    """Name a client, with its site's name if it has one."""
+    """Return the name of a client for messages, including its site's name if the client has sent it."""
     return title(reply.client, reply.site)
 
 
 def declined_by(reply: Reply) -> str:
-    """Say that a client declines the algorithm that the run may change to, and why."""
+    """Return the client and its reason if it declines the algorithm's alternative, or ""."""
     if reply.declines:
         return f"{name_of(reply)}: {reply.declines}"
     return ""
 
 
 def title(client: int, site: str) -> str:
-    """Name a client by its number, and by its site if it has sent a name."""
+    """Return the name of a client for messages: its number, and the name of its site unless this is empty."""
     if site:
         return f"client {client} ({site})"
     return f"client {client}"
 
 
 def telling(parts: Mapping[str, Part]) -> list[str]:
-    """Return the parts of an answer that show the number of columns, if it is not known yet."""
+    """Return the names of the parts of an answer whose length shows the number of columns."""
     return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 
 def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
-    """Return the number of columns of an answer, or 0 if neither the answer nor the run shows it."""
+    """Return the number of columns of an answer, or 0 if neither the answer nor the run determines it."""
     for name in telling:
         if np.ndim(arrays.get(name, 0.0)) == 1:
             return len(arrays[name])
@@ -48,15 +48,15 @@ def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
 
 
 def unusable(error: np.linalg.LinAlgError) -> DataError:
-    """Describe sums that LAPACK cannot decompose."""
+    """Return the error for sums that LAPACK cannot decompose."""
     return DataError(
-        f"LAPACK fails on the sums of a round ({error}), because their numbers are too large or too small. Scale the "
-        "data."
+        f"LAPACK fails on the sums of a round ({error}), because their numbers are too large or too small. Rescale "
+        "the data."
     )
 
 
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
-    """Raise ProtocolError, which names the client, unless this is its only answer to the message sent."""
+    """Raise ProtocolError, naming the client, unless this is the client's first answer to the message sent."""
     if reply.client not in sent.addressees:
         raise UnawaitedError(
             f"Client {reply.client} answered a message that it was not sent. Its answer was not counted."
@@ -71,7 +71,7 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
-    """Raise ProtocolError, which names the client, unless its answer has these parts, all finite."""
+    """Raise ProtocolError, naming the client, unless its answer has exactly these parts and all are finite."""
     if reply.arrays.keys() != expected.keys():
         got = ", ".join(sorted(reply.arrays)) or "nothing"
         raise ProtocolError(

@@ -1,14 +1,14 @@
 """Roll: the list of a run's clients, which decides which of them count. It holds no arrays, messages or clock.
 
-A client is in one of four states, which change only as the last column says:
+A client is in one of four states. The last column says when a state begins:
 
 | state   | what it means                           | is asked by                | begins when                       |
 | ------- | --------------------------------------- | -------------------------- | --------------------------------- |
 | unknown | no opening has asked it yet             | openings and ANYONE        | the run begins, or it is back     |
 | member  | its rows are in mean, scale and totals  | all messages               | an opening is complete with it    |
 | unfit   | it did not answer the newest opening    | the next opening           | an opening is complete without it |
-| banned  | its answer was wrong, a rule of its own | nothing, until it is       | it has a lasting failure          |
-|         | refuses, or it failed too often         | readmitted                 |                                   |
+| banned  | its answer was wrong, a rule of its     | nothing, until it is       | it has a lasting failure          |
+|         | node refuses, or it failed too often    | readmitted                 |                                   |
 
 A message goes to one of five audiences (`Call`):
 
@@ -25,18 +25,19 @@ The clients that answered decide how the run continues (`Attendance`):
 | call            | answered by                   | attendance                                                      |
 | --------------- | ----------------------------- | --------------------------------------------------------------- |
 | OPENING, OPENED | all that were asked           | COMPLETE: they become the members                               |
-|                 | some of them, the first time  | AGAIN: only the others are asked. By sums: COMPLETE             |
+|                 | some of them, the first time  | AGAIN: only the others are asked. COMPLETE if answers come as   |
+|                 |                               | sums                                                            |
 |                 | some of them, the second time | COMPLETE: the others become unfit                               |
 | MEMBERS         | all members                   | COMPLETE                                                        |
-|                 | some of them, the first time  | AGAIN: only the others are asked. By sums, or if one
-is banned: LOST |
+|                 | some of them, the first time  | AGAIN: only the others are asked. LOST if answers come as sums, |
+|                 |                               | or if a member is banned                                        |
 |                 | some of them, the second time | LOST: the run returns to the opening                            |
 | ANYONE, SAMPLE  | at least one client           | COMPLETE, and `whole` if exactly the members answered           |
 | any             | fewer than the least number   | AGAIN, or an error the third time in a row                      |
 
-If the caller has chosen not to ask a client, this is not a failure. A round that may leave clients out
-is COMPLETE without them. Any other round is AGAIN, as long as the caller asks some of them within three
-messages.
+A client that the caller has chosen not to ask has not failed. A round that may leave clients out is
+COMPLETE without these clients. Any other round is AGAIN, as long as the caller asks some of them within
+three messages.
 
 The least number is min_nodes, or the size of the sample if that is smaller.
 
@@ -59,11 +60,11 @@ from flower_pca.base.errors import NotEnoughNodes
 
 _MOST_SILENT: Final = 3  # the most messages in a row without a usable answer
 _NOBODY: Final[frozenset[int]] = frozenset()
-# After the same clients have answered this many rounds in a row, no others are expected. So a client that
-# misses up to three rounds, for example because it restarts, causes no opening.
+# After the same clients have answered this many rounds in a row, the run does not wait for other clients. So a
+# client that misses up to three rounds, for example because it restarts, causes no opening.
 _SETTLED: Final = 4
 _KEPT: Final = ("whole", "loss", "silent", "times", "why")
-_SETS: Final = ("members", "unfit", "banned", "addressees", "contributors", "others")
+_SAVED_SETS: Final = ("members", "unfit", "banned", "addressees", "contributors", "others")
 
 
 class Call(enum.Enum):
@@ -77,7 +78,7 @@ class Call(enum.Enum):
 
 
 class Attendance(enum.Enum):
-    """How a run continues after the answers to a message."""
+    """The way in which a run continues after the answers to a message."""
 
     COMPLETE = "complete"
     AGAIN = "again"
@@ -110,15 +111,15 @@ class Roll:
         The clients whose answers are in the state: those that answered since the newest opening, or, without an
         opening, all that have answered.
     came : frozenset of int
-        The clients that have answered a message that is repeated for others.
+        The clients that have answered a message that is repeated for other clients.
     awaited : frozenset of int
-        These others. It is empty if no message is half answered.
+        The clients for which this message is repeated. It is empty if no message is half answered.
     whole : bool
         Whether exactly the members answered the newest round.
     others : frozenset of int
-        The clients that answered the newest round, if they are not the members.
+        The clients that answered the newest round, if they are not exactly the members.
     times : int
-        How many rounds in a row exactly these clients have answered.
+        The number of rounds in a row that exactly these `others` have answered.
     heard : frozenset of int
         The clients that have answered since the caller first left clients out of a round.
     chosen : bool
@@ -128,7 +129,7 @@ class Roll:
     silent : int
         The number of messages in a row that nobody has answered.
     why : str
-        The first failure, for the error with which a run may end.
+        The first failure, which an error at the end of the run quotes.
     """
 
     opens: bool = True
@@ -158,8 +159,8 @@ class Roll:
         here = tuple(client for client in clients if client not in self.banned)
         if len(here) < self.min_nodes:
             out = len(self.banned)
-            got = f"{len(here)} {'is' if len(here) == 1 else 'are'} there" + (
-                f", and {out} left out{self.because}" if out else ""
+            got = f"{len(here)} {'is' if len(here) == 1 else 'are'} present" + (
+                f", and the run has excluded {out}{self.because}" if out else ""
             )
             raise NotEnoughNodes(
                 f"The run needs {labels.count(self.min_nodes, 'client')}, but {got}. Start more clients, or lower "
@@ -175,7 +176,7 @@ class Roll:
         return ""
 
     def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
-        """Return the clients to ask with this message. It is empty if a client that is needed is absent."""
+        """Return the clients that the next message goes to. The tuple is empty if a required client is absent."""
         if self.awaited:
             return tuple(client for client in here if client in self.awaited)
         if call is Call.OPENING:
@@ -195,7 +196,7 @@ class Roll:
             order = np.random.default_rng([self.seed, number // samples]).permutation(len(fit))
             first = number % samples * size
             turn = order.take(range(first, first + size), mode="wrap")
-            # in the order of the clients' keys, in which answers are summed
+            # Answers are summed in the order of the clients' keys.
             return tuple(fit[i] for i in sorted(turn))
         return fit
 
@@ -249,7 +250,7 @@ class Roll:
         return roll.complete(call, came, spare=spare, unasked=unasked), Attendance.COMPLETE
 
     def _waiting(self, call: Call, came: frozenset[int], *, to: Iterable[int], unasked: frozenset[int]) -> Roll | None:
-        """Return the roll that waits for clients the caller has not asked, or None after three rounds without them."""
+        """Return the roll that waits for clients the caller has not asked, or None after three rounds without one."""
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not self.awaited:
             first = frozenset(to) if call is Call.OPENING else self.addressees
@@ -263,7 +264,7 @@ class Roll:
     def complete(
         self, call: Call, came: frozenset[int], *, spare: bool = False, unasked: frozenset[int] = _NOBODY
     ) -> Roll:
-        """Complete a message that waits for nobody any more."""
+        """Complete a message for which no more answers are awaited."""
         members, unfit, contributors = self.members, self.unfit, self.contributors | came
         if self.everyone and (gone := (self.members | self.addressees) - came):
             raise self._incomplete(gone)
@@ -292,7 +293,7 @@ class Roll:
 
     @property
     def has_settled(self) -> bool:
-        """Whether the same clients answer time after time, although they are not the members.
+        """Whether the same clients have answered several rounds in a row, although they are not the members.
 
         This does not apply to samples, which go to different clients each time.
         """
@@ -307,7 +308,7 @@ class Roll:
         return replace(self, came=_NOBODY, awaited=_NOBODY, loss=False, others=_NOBODY, times=0)
 
     def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
-        """Return whether the clients here differ from those of the newest round, so that the round proves nothing.
+        """Return whether the present clients differ from the clients of the newest round, which then proves nothing.
 
         `counted` says that an absent member counts with its last answer.
         """
@@ -322,7 +323,7 @@ class Roll:
 
     def to_json(self) -> dict[str, Any]:
         """Return what has changed since the run began, without a half-answered message, which is repeated."""
-        clients = {name: sorted(getattr(self, name)) for name in _SETS}
+        clients = {name: sorted(getattr(self, name)) for name in _SAVED_SETS}
         return {**clients, **{name: getattr(self, name) for name in _KEPT}}
 
     def restore(self, header: Mapping[str, Any]) -> Roll:
@@ -354,7 +355,7 @@ class Roll:
         if self.why:
             got = f"{got}: {self.why.rstrip('.')}"
         return NotEnoughNodes(
-            f"A run over columns needs all parties to the end, but there is {got}. Look at the log of this party, and "
+            f"A run over columns needs all parties until its end, but it got {got}. Look at the log of this party, and "
             "start the run again."
         )
 

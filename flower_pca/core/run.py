@@ -6,18 +6,20 @@ ready. `drive` is this loop. The state of a run consists of three frozen values,
 explain: `Position` (the current stage and its state), `Roll` (which clients count), and the layers of
 its messages. The run updates them:
 
-| what happens                          | position                  | roll                                      |
-| ------------------------------------- | ------------------------- | ----------------------------------------- |
-| `pending`, if the stage is done       | the next stage            |                                           |
-| `pending`, if there is somebody to ask |                          | returns the clients, and the message goes out |
-| `pending`, if there is nobody to ask  |                           | half an opening counts as whole; else lost |
-| `pending`, after a loss               | back at the opening       | reopened                                  |
-| `advance`, with all answers           | the stage's `server` half | COMPLETE                                  |
-| `advance`, if some are missing        | the total so far is kept  | AGAIN                                     |
-| `advance`, if a client is gone for good |                         | LOST                                      |
+| what happens                                  | position                  | roll                               |
+| --------------------------------------------- | ------------------------- | ---------------------------------- |
+| `pending`, if the stage is done               | the next stage            |                                    |
+| `pending`, if there are clients to ask        |                           | lists the clients to ask           |
+| `pending`, if no client is left for an        |                           | the answers so far count as the    |
+| opening that is half answered                 |                           | whole opening                      |
+| `pending`, if no client is left to ask        |                           | lost                               |
+| `pending`, after a loss                       | back at the opening       | reopened                           |
+| `advance`, with all answers                   | the stage's `server` half | COMPLETE                           |
+| `advance`, if some answers are missing        |                           | AGAIN, and the sum so far is kept  |
+| `advance`, if a client is gone for good       |                           | LOST                               |
 
-Masks use a run as a driver does. In addition, `position` tells them what an answer contains, how large
-it is, and whether sums suffice, and they call `settle`, `write_off` and `mark_loss`.
+Masks drive a run in the same way. In addition, they read from `position` what an answer contains, how
+large it is, and whether sums suffice, and they call `settle`, `write_off` and `mark_loss`.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, S
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 17  # The version of checkpoints, which grows with every change of what is kept.
+LAYOUT: Final = 17  # the version of the layout of checkpoints, which every change of the layout increases
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
@@ -61,7 +63,7 @@ class Run:
     roll : Roll
         The rules by which clients count.
     result : ResultClass
-        The class of its result.
+        The class of the run's result.
     layers : sequence of Layer, default=()
         The layers of messages and answers, in the order in which the server applies them.
     config : mapping or None, default=None
@@ -99,7 +101,7 @@ class Run:
         self._model = model
         self.history, self._began = History(limit=None if roll.opens else NEWEST), 0.0
         self._sent: Broadcast | None = None
-        self._total: Any = None  # The sum of a message for which some clients are asked once more.
+        self._total: Any = None  # the sum of the answers to a message that is sent again to some clients
 
     @property
     def algorithm(self) -> Any:
@@ -112,7 +114,7 @@ class Run:
         return self.position.is_finished
 
     def estimate(self) -> Array | None:
-        """Return the basis that the run would give now, or None if there is none. See `Position.estimate`."""
+        """Return the basis that the run would return if it ended now, or None before the first one."""
         return self.position.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
@@ -154,7 +156,7 @@ class Run:
         return None
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the pending message in the order of their summation, and move on.
+        """Take the answers to the pending message, in the order in which they are summed, and update the run.
 
         Answers are read one by one and added at once. If a transport produces them on demand, only one
         is in memory at a time, so memory does not grow with the number of clients.
@@ -174,7 +176,7 @@ class Run:
         # awaited.
         if got.failures or got.banned:
             self.roll = self.roll.fail(got.banned, got.why)
-        # A client that is asked only once gets another chance in the next opening.
+        # Under masks, a client is asked only once, so the next opening asks it again.
         spare = now.model.summed and now.model.restarts == 0
         unasked, sampling = got.unasked, now.samples
         if unasked and sampling:
@@ -227,7 +229,7 @@ class Run:
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the header and arrays from which a new run with the same arguments can continue.
 
-        With `steps`, they include the steps of a tracker, which a `files.Trail` stores separately otherwise.
+        With `steps`, they include the steps of a tracker. Otherwise, a `files.Trail` stores the steps.
         """
         arrays: dict[str, Array] = {}
         state, history = self.position.state, in_brief(self.history)
@@ -258,7 +260,7 @@ class Run:
         self.position, self.roll = there, self.roll.restore(header["roll"])
         self._total = self._sent = None
 
-    # The calls of masks
+    # The following methods are for masks.
 
     @property
     def deviation_of_one(self) -> float:
@@ -267,14 +269,14 @@ class Run:
         return max((layer.deviation_of_one(opening=opening) for layer in self.layers), default=0.0)
 
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
-        """Return the message once the clients are known to have these columns and to need this many for their sum."""
+        """Return the message for clients with these columns, whose sum needs the answers of `needed` clients."""
         assert self._sent is not None
         self.position = self.position.with_heading(heading if heading.count else None)
         state = self.position.state
         if isinstance(state, NeedsColumnCount):
             state = state.of_columns(heading.count)
         self.layers = tuple(layer.divide(needed) for layer in self.layers)
-        # The layers come first, because a private opening has to know how many clients share its noise.
+        # The layers are informed first, because a private opening must know how many clients share its noise.
         for layer in self.layers:
             state = layer.inform(state)
         self.position = replace(self.position, state=state)
@@ -311,7 +313,7 @@ class Run:
         return result
 
     def _identity(self) -> dict[str, Any]:
-        """Return what a checkpoint and the run that continues from it must share."""
+        """Return the settings that must be the same in a checkpoint and in a run that continues from it."""
         now, model, roll = self.position, self._model, self.roll
         stages: list[Any] = list(now.stages)
         if now.chooser is not None:
@@ -352,7 +354,7 @@ class Run:
         """Pass a completed round to the stage."""
         self.position = self.position.take(total, came)
         if self.roll.summed and not self.roll.whole and not self.position.sums_suffice:
-            # The stage could continue without some clients, but not from sums.
+            # The stage could continue without some clients if it had their single answers, but it has only a sum.
             self.roll = self.roll.lose()
         elif self.roll.has_settled and self.position.gains_by_opening and not any(map(is_binding, self.layers)):
             # Mean and totals still belong to the members, so further rounds would be wasted.
@@ -360,5 +362,5 @@ class Run:
 
 
 def _others(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the settings of an earlier run that have changed, with their old values."""
+    """Return the settings of an earlier run that differ from the present ones, with their earlier values."""
     return [option(name, value) for name, value in before.items() if now.get(name) != value]

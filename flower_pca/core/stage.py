@@ -1,10 +1,10 @@
-"""Stage: the one abstraction of a run, a server half and a client half. A stage has no state of its own.
+"""Stage: a part of a run, with a server half and a client half. A stage object has no state.
 
 A stage holds only hyper-parameters. The server half consists of `start`, `broadcast`, `server`,
 `status` and `finish`. The client half is the static method `client`, which gets everything from the
 message. The static `asks` describes the arrays of a message, and the static method `parts` describes an
 answer. Clients send sums and never averages, and the server divides by the rows that arrived, so
-clients of different sizes need no code of their own.
+clients of different sizes need no special code.
 
 Every transport handles a message in this way:
 
@@ -40,22 +40,22 @@ Stack: TypeAlias = dict[int, Arrays]
 # merge(total, client, answer). The total is None before the first answer.
 Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
-# The key of a drawing stage in the memory of its client half.
+# The name of the random key in the memory of a stage's client half, if the stage `draws`
 KEY: Final = "key"
 
-# a bound on the number of rows of a client, up to which sums in fixed point are exact
+# A bound on the number of rows of a client. Up to this number, sums in fixed point are exact.
 MOST_ROWS: Final = 2.0**32
-MARGIN: Final = 2.0**10  # how far bounds lie above the usual size of entries
+MARGIN: Final = 2.0**10  # the factor between bounds and the usual size of entries
 
 S = TypeVar("S")
 
 
 @runtime_checkable
 class NeedsColumnCount(Protocol):
-    """The state of a stage that learns the number of columns from the masks' set-up, if no opening does."""
+    """The state of a stage without an opening, which gets the number of columns from the set-up of the masks."""
 
     def of_columns(self, columns: int) -> Any:
-        """Return the state for this number of columns, which all clients are known to have."""
+        """Return the state for this number of columns, which all clients have."""
 
 
 @runtime_checkable
@@ -82,15 +82,15 @@ class Broadcast:
     Attributes
     ----------
     stage : str
-        The stage that asks.
+        The stage that sends the message.
     number : int
-        The message's number in the run.
+        The number of the message in the run.
     arrays : Arrays
         The arrays for all clients.
     frame : Frame
-        How to center and scale rows.
+        The centering and scaling of the rows.
     to : tuple of int
-        The clients.
+        The clients that get the message.
     personal : mapping
         Additional arrays for single clients.
     layers : mapping
@@ -98,10 +98,10 @@ class Broadcast:
     size : callable
         Returns the bytes that arrays take on the network.
     serves : str
-        The stage that the message is sent for, if it is not `stage`. A message of masks names the stage that they
-        cover.
+        The stage for which the message is sent, if it is not `stage`. A message of masks names the stage whose answers
+        the masks hide.
     room : float
-        The largest relative error of numbers in the message and its answers that the stage has room for.
+        The largest relative error of numbers in the message and its answers that does no harm.
     """
 
     stage: str
@@ -154,8 +154,8 @@ class Traffic:
 class Reply:
     """One client's answer, with its columns and name if it sends them, and the reason if it `declines`.
 
-    `forgot` says that the client has lost the state that it should keep for the run. `traffic` is None
-    within one process, because nothing is sent.
+    `forgot` says that the client has lost its state of the run. `traffic` is None within one process,
+    because nothing is sent.
     """
 
     client: int
@@ -172,7 +172,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of several answers under masks. `declined` is the reason of the first client that declines."""
+    """The sum of several answers under masks. `declined` is the reason of the first client that declines, or ""."""
 
     clients: tuple[int, ...]
     number: int
@@ -187,7 +187,7 @@ class Sum:
 class Failure:
     """A client without a usable answer, and the reason as a short text. `lasting` failures exclude it for good.
 
-    `unasked` says that the caller has chosen not to ask this client, which is no fault of the client.
+    `unasked` says that the caller has chosen not to ask this client, so the client has not failed.
     """
 
     client: int
@@ -204,7 +204,7 @@ AnswerT = TypeVar("AnswerT", bound=Reply | Sum | Failure)
 
 
 def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
-    """Return the same answer with the bytes that it took."""
+    """Return the same answer with its traffic."""
     found = copy.copy(answer)
     object.__setattr__(found, "traffic", traffic)  # `replace` would process the reason a second time
     return found
@@ -212,7 +212,7 @@ def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
 
 @dataclass
 class Meter:
-    """A counter of the bytes of a message and its answers. It uses the transport's figures if there are any."""
+    """A counter of the bytes of a message and its answers. It uses the transport's figures if these are known."""
 
     _down: int | None = None
     _up: int = 0
@@ -226,22 +226,22 @@ class Meter:
             self._up += answer.traffic.up
 
     def read(self, sent: Broadcast) -> tuple[int, int]:
-        """Return the bytes that were sent to all clients, and the bytes that they sent."""
+        """Return the number of bytes sent to all clients, and the number of bytes that the clients sent."""
         return sent.nbytes if self._down is None else self._down, self._up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC, Generic[S]):
-    """One part of a run. Subclasses are frozen dataclasses of parameters, which are checked when made.
+    """One part of a run. Subclasses are frozen dataclasses, which check their parameters when they are created.
 
     Attributes
     ----------
     name : str
         The name in messages, which no other stage has.
     asks : mapping
-        A description of the arrays of its messages, by name. A node accepts no other arrays.
+        Descriptions of the arrays of the stage's messages, by name. A node accepts no other arrays.
     State : type
-        S at run time, to read a saved state: the type in brackets behind a subclass's base.
+        The class of the state, for reading a saved state: the type argument S of a subclass's base.
     fixed_set : bool
         Whether the state belongs to one fixed set of clients, because it mixes products of several messages. A member
         that misses a message is asked once more. If a member is gone for good, the run starts anew.
@@ -255,12 +255,12 @@ class Stage(ABC, Generic[S]):
         rows even at a node that answers from fixed statistics, and such a node serves the stage only if its rules name
         it.
     draws : bool
-        Whether the client half draws random numbers. Then it finds a key for them in its memory, as `KEY`. The key is
-        new for every message and known to nobody else. In simulations it follows from the seed.
+        Whether the client half draws random numbers. If so, its memory contains a random key under the name `KEY`. The
+        key is new for every message and known to nobody else. In simulations, it follows from the seed.
     products_only : bool
         Whether the client half uses only `n`, `d`, `matmat` and `gram` of its data.
     remembers : bool
-        Whether an answer is useless if the client has lost its state, so that this must not happen every time.
+        Whether an answer is useless if the client has lost its state, so that clients must keep it between messages.
     needs_rows : bool
         Whether a site without rows cannot add zeros to a masked sum, because sites are compared with each other.
     measured : bool
@@ -272,7 +272,8 @@ class Stage(ABC, Generic[S]):
         residuals and no sine, and `finish` returns exactly the wanted columns, because a Rayleigh-Ritz step would
         select others from a wider basis.
     by_medians : bool
-        Whether the clients' answers are combined by medians. Then `max_share` limits how many rows a client counts.
+        Whether the clients' answers are combined by medians. Then `max_share` limits the number of rows that a client
+        counts for.
     caches : bool
         Whether a client that misses a round still counts, with its last answer.
     shares : bool
@@ -332,12 +333,12 @@ class Stage(ABC, Generic[S]):
     @staticmethod
     @abstractmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        """Return the parts of an answer by name. `d` is the number of columns, or None while it is unknown."""
+        """Return the parts of an answer by name. `d` is the number of columns, or None if the number is unknown."""
 
     @staticmethod
     @abstractmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
-        """Answer one message at a client, and return the answer and what the client keeps.
+        """Return a client's answer to one message, and the state that the client keeps.
 
         `data` are the rows in the frame: a LocalData, or a FixedData, which has no rows. A `by_row` stage
         always gets a LocalData, and a tracker a Stream.
@@ -345,20 +346,20 @@ class Stage(ABC, Generic[S]):
 
     @staticmethod
     def local_results(memory: Arrays, data: Any) -> Arrays:
-        """Turn the client's memory after this stage into its own result, which never leaves the client."""
+        """Return the client's local result from its state after this stage. This result never leaves the client."""
         return {}
 
     @abstractmethod
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
-        """Return the state after a round, from the merged answers and the clients that gave them."""
+        """Return the state after a round, from the merged answers and the clients that have answered."""
 
     @abstractmethod
     def status(self, state: S) -> Status | None:
-        """Return None while the stage goes on, or the status with which it ends."""
+        """Return None while the stage continues, or the status with which it ends."""
 
     @abstractmethod
     def finish(self, state: S, model: Model) -> Model:
-        """Return what is known after the stage."""
+        """Return the model with the results of the stage."""
 
     def merging(self, state: S) -> Merge:
         """Return how the next round's answers are merged: by `add`, `stack` or the stage's own function."""
@@ -367,13 +368,14 @@ class Stage(ABC, Generic[S]):
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         """Return bounds on the entries of an answer by name, for fixed point under masks, or 0 if unknown.
 
-        A bound may be an array that broadcasts to the answer's. An answer beyond its bound is not sent.
+        A bound may be an array that broadcasts to the shape of the answer. A client does not send an answer that
+        exceeds its bound.
         """
         parts = self.parts(self.broadcast(state), model.d or None)
         return {name: _bound(part.kind, model) for name, part in parts.items()}
 
     def inspect(self, state: S, reply: Arrays) -> None:
-        """Raise ProtocolError for a reply of the right names and shapes whose values cannot be right."""
+        """Raise ProtocolError for a reply with correct names and shapes whose values are impossible."""
 
     def personal(self, state: S) -> Mapping[int, Arrays]:
         """Return the arrays that single clients get in addition to the common ones."""
@@ -384,7 +386,7 @@ class Stage(ABC, Generic[S]):
         return 0.0
 
     def metrics(self, state: S) -> dict[str, float]:
-        """Return figures of the newest round."""
+        """Return figures of the newest round for the history, by name."""
         return {}
 
     @property
@@ -394,7 +396,7 @@ class Stage(ABC, Generic[S]):
 
     @property
     def spec(self) -> str:
-        """The stage as a string that `registry.make` can read, without fields that `repr` omits."""
+        """The stage as a spec string that `registry.make` can read, without fields that are hidden from `repr`."""
         changed = []
         for f in fields(self):
             given = getattr(self, f.name)
@@ -408,7 +410,7 @@ class Stage(ABC, Generic[S]):
 
 
 class AsksForProduct:
-    """The client half of stages whose message is a block Z, and whose answer is its product C Z."""
+    """The client half of stages whose message is a block Z and whose answer is the product C Z."""
 
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
 

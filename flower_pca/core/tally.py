@@ -1,9 +1,10 @@
 """Tally: takes the answers to one message as they arrive, and merges them.
 
-Each answer is checked and merged at once. The checks are its client, its parts, its size compared with
-the client's rows, and those of the stage. Memory does not grow with the number of clients, except for
-two columns of each client in the opening. A wrong answer becomes a failure with a reason, never an
-exception, and the other clients go on. The sum and the failures form a `Reduction`.
+Each answer is checked and merged at once. The checks concern the client, the parts of the answer, its
+size relative to the client's rows, and the values that the stage expects. Memory does not grow with the
+number of clients, except for two columns of each client in the opening. A wrong answer becomes a failure
+with a reason, never an exception, and the run continues with the other clients. The sum and the failures
+form a `Reduction`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from flower_pca.names.columns import Heading
 
 @dataclass(frozen=True)
 class Reduction:
-    """The merged answers to one message, with who gave them, who failed and why, and who was not asked."""
+    """The merged answers to one message, and the clients that answered, failed or were not asked."""
 
     total: Any
     answered: frozenset[int]
@@ -49,11 +50,11 @@ class Reduction:
 
     @property
     def why(self) -> str:
-        """The first failure."""
+        """The reason of the first failure, or ""."""
         return next(iter(self.failures.values()), "")
 
     def of_sample(self) -> Reduction:
-        """Return the reduction for a round that may go to some clients only: clients not asked have not failed."""
+        """Return the reduction for a round that may leave clients out. Unasked clients do not count as failures."""
         failures = {client: why for client, why in self.failures.items() if int(client) not in self.unasked}
         return replace(self, failures=failures)
 
@@ -77,18 +78,18 @@ class Reduction:
 class Tally:
     """A collector of the answers to one message: it checks each one, passes it through the layers, and merges it.
 
-    While the number of columns is unknown, the moments of each answer show it, and its heading shows
-    their names. Answers with different columns are then merged separately. The columns of most clients
-    count, or those of the first client in a tie, and clients with other columns are excluded for good.
-    Once the heading of the run is known, such clients are excluded at once. All answers are compared
-    with what their clients have reported about their rows.
+    While the columns of the run are unknown, the moments of each answer show the number of its columns,
+    and its heading shows their names. Answers with different columns are merged separately. The run uses
+    the columns of most clients, or of the first client in a tie, and excludes clients with other columns
+    for good. Once the heading of the run is known, such clients are excluded at once. All answers are
+    compared with what their clients have reported about their rows.
 
     Parameters
     ----------
     stage : Stage
-        The stage that asks.
+        The stage that sent the message.
     state
-        Its state.
+        The state of this stage.
     sent : Broadcast
         The message.
     model : Model
@@ -112,7 +113,7 @@ class Tally:
             self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
-        # The parts by the number of columns in an answer, while this number is unknown
+        # The parts by the number of columns in an answer, as long as the run does not know its number of columns
         self._parts: dict[int, Mapping[str, Part]] = {}
         if not sent.personal:
             self._common = stage.parts(sent.arrays, self._d)
@@ -120,7 +121,7 @@ class Tally:
         if self._d is None:
             self._telling = telling(self._common)
         self._groups: dict[tuple[int, str], _SameColumns] = {}
-        # The clients that have answered before
+        # The clients that have answered this message before
         self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
         self._summed: set[int] = set()  # the clients whose answers are in a sum, from which they cannot be removed
@@ -138,7 +139,7 @@ class Tally:
             self._groups[columns, ""] = _SameColumns(total, list(answered))
 
     def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
-        """Take the answers in order. Return their merged form, and which clients gave no usable answer."""
+        """Take the answers in order. Return their merged form, and the clients without a usable answer."""
         for position, reply in enumerate(replies):
             if isinstance(reply, Sum):
                 self._add(reply)
@@ -169,7 +170,7 @@ class Tally:
         )
 
     def _add(self, reply: Sum) -> None:
-        """Add a sum, whose parts were checked by its maker."""
+        """Add a sum. The code that made the sum has checked its parts."""
         columns = columns_of(self._telling, reply.arrays, self._d)
         group = self._groups.setdefault((columns, ""), _SameColumns())
         group.total = self._merge(group.total, reply.clients[0], reply.arrays)
@@ -180,7 +181,7 @@ class Tally:
         self._declined = self._declined or reply.declined
 
     def _check_in(self, reply: Reply, position: int) -> None:
-        """Take one client's answer. A wrong answer is recorded as a failure, and the others go on."""
+        """Take one client's answer. Record a wrong answer as a failure, and continue with the other clients."""
         # Refused answers also count as traffic.
         self._meter.count(reply, self._sent.size(reply.arrays))
         try:
@@ -194,7 +195,7 @@ class Tally:
         if reply.forgot:
             self._notes[str(reply.client)] = (
                 f"{name_of(reply)} has lost its state of this run and begins again. Check its memory-dir, and whether "
-                "it was restarted."
+                "the client was restarted."
             )
 
     def _accept(self, reply: Reply, position: int) -> None:
@@ -221,8 +222,8 @@ class Tally:
         for layer in self._layers:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
             arrays = layer.count(arrays, reply.client, self._model)
-        # While the columns are unknown, the clients vote on them. Afterwards, the first client that names them
-        # is believed.
+        # While the columns are unknown, the clients vote on them. If their number is known, the run takes the
+        # names from the first client that has names.
         voted = self._d is None and columns > 0 and known is None
         digest = reply.heading.digest if voted and reply.heading is not None else ""
         group = self._groups.get((columns, digest)) or _SameColumns()
@@ -240,7 +241,7 @@ class Tally:
             self._unasked.add(failure.client)
 
     def _vote(self) -> _SameColumns:
-        """Keep the answers with most clients' columns, and exclude the other clients for good."""
+        """Return the answers with the columns of most clients, and exclude the other clients for good."""
         if not self._groups:
             return _SameColumns()
         if len(self._groups) == 1:
@@ -258,7 +259,7 @@ class Tally:
 
 @dataclass
 class _SameColumns:
-    """The merged answers that have the same columns, and the clients that gave them."""
+    """The merged answers with the same columns, and the clients that sent them."""
 
     total: Any = None
     clients: list[int] = field(default_factory=list)

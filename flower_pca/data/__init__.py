@@ -1,1 +1,1 @@
-"""Read rows from files and other sources (`sources`), and deal them out to clients (`partition`)."""
+"""Read rows from files and other sources (`sources`), and distribute them over clients (`partition`)."""

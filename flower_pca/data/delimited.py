@@ -1,8 +1,8 @@
-"""Text files with a separator between their cells, such as csv. An empty cell is a missing value, NaN.
+"""Read text files whose cells are divided by a separator, such as csv. An empty cell is a missing value, NaN.
 
 numpy reads a file of plain numbers. A file with missing values, decimal commas or words is read cell by cell, which is
-slower. If a cell is not a number, a last pass finds the first such cell of each column, with its line. Lines at the end
-that hold only separators, as Excel leaves them, are not rows.
+slower. If a cell is not a number, a last pass finds the first word in each column and its line. Excel may leave lines
+at the end of a file that hold only separators. These lines are not read as rows.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from flower_pca.names.columns import among, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
 
-_HELD: Final = 2**18  # cells that are held as Python numbers at a time
-_WHOLE: Final = HELD  # Bytes of a text file that is read whole. Its rows take about as much memory.
-_SHOWN: Final = 40  # characters of a cell that a message shows
-_PIECE: Final = 2**20  # characters that are searched at a time
-# In most files, so many cells at the start show what stands before decimals.
+_HELD: Final = 2**18  # maximum number of cells that are held as Python numbers at a time
+_WHOLE: Final = HELD  # A text file of at most this many bytes is read whole. Its rows take about as much memory.
+_SHOWN: Final = 40  # maximum number of characters of a cell in a message
+_PIECE: Final = 2**20  # number of characters that are searched at a time
+# In most files, this many cells from the start are enough to determine the decimal mark.
 _MARKED: Final = 2**16
 
 
 @dataclass
 class Sheet:
-    """A text file as records: how its lines are split, and where the rows begin.
+    """A text file as a sequence of records, with the rules for splitting its lines into cells.
 
     Attributes
     ----------
@@ -53,17 +53,17 @@ class Sheet:
     encoding : str or None
         The encoding that the caller gave, if any.
     cells : Cells
-        How a line is split, and how numbers are written.
+        The rules for splitting a line into cells and for reading numbers.
     above : int
-        The number of lines above all records: 1 if a line such as sep=; tells Excel the separator, else 0.
+        The number of lines above the first record: 1 if a line such as sep=; tells Excel the separator, else 0.
     header : bool
-        Whether the first record holds names.
+        Whether the first record holds the column names.
     width : int
-        The number of cells of a record.
+        The number of cells in a record.
     words : sequence of frozenset of str
-        The words that stand for a missing value, for each column by position.
+        The words that stand for a missing value in each column, in the order of the columns.
     tail : list of int
-        The lines at the end that hold separators only. They are known once all records have been read.
+        The numbers of the lines at the end that hold separators only. `rows` sets them once it has read all records.
     """
 
     file: Path
@@ -76,36 +76,40 @@ class Sheet:
     tail: list[int] = field(default_factory=list)
 
     def at(self, place: int) -> Cells:
-        """Return how cells of a column are read, by the position of the column."""
+        """Return the rules for reading the cells of the column at this position."""
         if not self.words or not self.words[place]:
             return self.cells
         return replace(self.cells, gaps=self.words[place])
 
     def reader(self, lines: TextIO) -> Any:
-        """Return a csv reader at the first record. The text stream is left there too."""
+        """Return a csv reader that starts at the first record. The text stream is moved to the same place."""
         lines.seek(0)
         for _ in range(self.above):
             lines.readline()
         return tables.reader(lines, delimiter=self.cells.sep)
 
     def below_header(self, lines: TextIO) -> Any:
-        """Return a csv reader at the first row. The text stream is left there too."""
+        """Return a csv reader that starts at the first row. The text stream is moved to the same place."""
         reader = self.reader(lines)
         if self.header:
             next(filter(None, reader))
         return reader
 
     def rows(self, lines: TextIO) -> Iterator[tuple[int, list[str]]]:
-        """Yield each row with its line. Check that all have one width, and skip empty lines at the end."""
+        """Yield each row with its line number, and check its width.
+
+        Empty lines are skipped, and so are lines at the end that hold separators only.
+        """
         reader = self.below_header(lines)
         before, waiting = reader.line_num, []
         for record in reader:
             if not record:
                 before = reader.line_num
                 continue
-            # The line of a record that spans several lines is its first line.
+            # A record that spans several lines is reported by its first line.
             line, before = before + 1, reader.line_num
-            # A line of separators is a row if a row with values follows. At the end of the file, Excel has left it.
+            # A line of separators counts as a row only if a row with values follows. At the end of a file, Excel has
+            # probably left it.
             waiting.append((self.above + line, self.above + before, record))
             if any(map(str.strip, record)):
                 for first, last, one in waiting:
@@ -117,7 +121,7 @@ class Sheet:
     def _check_width(self, line: int, last: int, record: list[str]) -> None:
         if len(record) == self.width:
             return
-        remedy = "Mend the line."
+        remedy = "Correct the line."
         if last > line:
             remedy = f"Close its quotation marks, because the record continues to line {last}."
         elif len(record) > self.width > 0:
@@ -129,7 +133,7 @@ class Sheet:
         )
 
     def line(self, row: int) -> int:
-        """Return the line on which a row begins."""
+        """Return the number of the line on which a row begins."""
         with text_of(self.file, self.encoding) as lines:
             return next(itertools.islice(self.rows(lines), row, None))[0]
 
@@ -147,38 +151,39 @@ def csv(
     encoding: str | None = None,
     gaps: Any = None,
 ) -> Table:
-    """Read numbers between commas, one row per line. If the first line holds words, it names the columns.
+    """Read a text file of numbers with one row per line, such as csv. Words in the first line are the column names.
 
-    The file may be packed with gzip or zip. Rows that take more than 256 MB are read again at each pass.
+    The file may be compressed with gzip or zip. A file of more than 256 MB is read again at each pass.
 
     A column is unusable if it holds words, has no name, or shares its name with another column. An unusable column is
-    an error, unless the run chooses other columns or keeps it apart with `beside`.
+    an error, unless the run uses other columns or lists the column in `beside`.
 
     Parameters
     ----------
     path : str
         The file.
     columns : sequence of str or None, default=None
-        Names of the columns to use. By default, all that are not in `beside`. In a file without names, columns are
-        called 1, 2, ...
+        Names of the columns to use. By default, all columns that are not in `beside`. If the file has no column names,
+        the columns are called 1, 2 and so on.
     beside : sequence of str, default=()
-        Names of columns that are not features: labels, or row identifiers. They may be text.
+        Names of columns that are not features, such as labels or row identifiers. They may hold text.
     ids : str or None, default=None
-        The name of the column of row identifiers, for runs over columns of the same people. It may be text.
+        The name of the column of row identifiers, for runs over different columns of the same people. It may hold
+        text.
     sep : str or None, default=None
-        The separator between cells. By default, it is found in the file.
+        The separator between cells. By default, it is detected from the file.
     header : bool or None, default=None
-        Whether the first line holds names. By default, it does unless it is all numbers.
+        Whether the first line holds the column names. By default, it does unless all of its cells are numbers.
     decimal : str or None, default=None
-        The decimal mark, "." or ",". By default, it is found in the file.
+        The decimal mark, "." or ",". By default, it is detected from the file.
     thousands : str or None, default=None
-        The thousands separator: ",", ".", "'" or " ", or "" for none. By default, it is the mark of "," and "." that
-        is not the decimal mark.
+        The thousands separator: ",", ".", "'" or " ", or "" for none. By default, it is "," if the decimal mark is ".",
+        and "." if the decimal mark is ",".
     encoding : str or None, default=None
-        The encoding of the file, for example "latin-1". By default, it follows the byte-order mark, or is UTF-8.
+        The encoding of the file, for example "latin-1". By default, the byte-order mark decides, or else UTF-8 is used.
     gaps : default=None
-        Values that stand for a missing value, in addition to empty cells and NA: [".", "?", -999], or such lists by
-        column: {"age": [-999], "lab_*": ["."]}.
+        Values that stand for a missing value, in addition to empty cells and NA: a list such as [".", "?", -999], or
+        one list per column, such as {"age": [-999], "lab_*": ["."]}.
     """
     without = Gaps.of(gaps)
     check_marks(sep, decimal, thousands)
@@ -214,7 +219,7 @@ def csv(
 
 
 def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
-    """Return the rows of a file that has no rows, or no features but only labels."""
+    """Return the empty array of a file without rows or without features."""
     if features:
         return np.empty((0, len(features)))
     return np.empty((max(map(len, values.values()), default=0), 0))
@@ -223,18 +228,18 @@ def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
 def _sheet(
     file: Path, lines: TextIO, encoding: str | None, sep: str | None, decimal: str | None, thousands: str | None
 ) -> Sheet:
-    """Return how the file is split: as the caller says, as a first line such as sep=; says, or as its lines suggest."""
+    """Return the sheet of a file. A separator that is not given is read from a line such as sep=; or detected."""
     sample = [*itertools.islice(lines, SAMPLE)]
     above = separator_above("".join(sample[:1]))
     between = sep or above or find_separator(sample, decimal)
     point = decimal or {".": ",", ",": "."}.get(thousands or "")
-    if point is None:  # `_clear` decides it later, once it has seen all numbers.
+    if point is None:  # This is a first guess. `_clear` settles the decimal mark after it has seen more numbers.
         point = Marks.of(tables.reader(sample, delimiter=between)).decimal
     return Sheet(file, encoding, Cells.of(between, point, thousands), above=int(bool(above)))
 
 
 def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[str], bool]:
-    """Return the first record, and whether it counts as a row only because nobody said what it is."""
+    """Return the first record, and whether it was taken for a row because it holds only numbers."""
     records = filter(None, sheet.reader(lines))
     first: list[str] = next(records, [])
     second: list[str] = next(records, [])
@@ -249,13 +254,19 @@ def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[
 
 
 def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[str], thousands: str | None) -> Cells:
-    """Return how cells are read, by what the numbers of these columns show. Raise if a mark may separate thousands."""
+    """Return the rules for reading cells, with the decimal mark that the numbers of these columns use.
+
+    Raises
+    ------
+    DataError
+        If a point or comma may be a decimal mark or a thousands separator.
+    """
     marks, looked, whole = Marks(), 0, not _has_marks(sheet, lines)
     for line, record in sheet.rows(lines):
         gaps = sheet.words
         marks.add(line, [(j, record[j]) for j in places if not gaps or record[j].strip() not in gaps[j]])
         looked += len(places)
-        # The first number with such a mark may be far down in the file.
+        # The first number that settles the decimal mark may be far down in the file.
         if looked > _MARKED and (whole or marks.clear):
             break
     unclear = marks.unclear(sheet.cells.sep)
@@ -267,23 +278,23 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
         mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
     raise DataError(
         f"{sheet.file} has a number in column {names[j]} (line {line}) in which {mark!r} may separate decimals or "
-        f"thousands. {remedy}. Write thousands={mark!r} there if it separates thousands.",
+        f"thousands. {remedy}. If it separates thousands, write thousands={mark!r} instead of decimal.",
         place=str(sheet.file),
     )
 
 
 def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
-    """Return whether any cell may hold a point or a comma. Looking at the text is fast."""
+    """Return whether any cell may hold a point or a comma. The text is searched as a whole, which is fast."""
     sheet.below_header(lines)
     for text in iter(partial(lines.read, _PIECE), ""):
-        # Commas in quotes do not separate cells.
+        # A comma in quotes does not separate cells, so it may belong to a number.
         if "." in text or '"' in text or (sheet.cells.sep != "," and "," in text):
             return True
     return False
 
 
 def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool) -> dict[str, list[str]]:
-    """Return the cells of the columns beside the features, by name. Also find lines with too many cells."""
+    """Return the cells of the label columns, by name. Reading them also checks the width of every line."""
     values: dict[str, list[str]] = {name: [] for name in places}
     if whole:
         return values
@@ -294,7 +305,7 @@ def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool)
 
 
 def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
-    """Refuse a file whose first line is split by another separator."""
+    """Raise a DataError if the first line seems to use another separator than `cells.sep`."""
     for other in ";\t|":
         split = len(first) == 1 and other in first[0]
         number = re.compile(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*")
@@ -307,7 +318,7 @@ def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], 
 
 
 def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
-    """Refuse a file with commas between its cells if another separator is in use."""
+    """Raise a DataError if commas seem to separate the cells, but `cells` has another separator."""
     if cells.sep == "," or len(first) != 1 or len(second) != 1:
         return
     count = second[0].count(",")
@@ -318,12 +329,12 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
 
 def _other_separator(file: Path, other: str, cells: Cells, then: str) -> DataError:
     return DataError(
-        f"{file} is read with the separator {cells.sep!r}, but its first line uses {other!r}. {then}", place=str(file)
+        f"{file} was read with the separator {cells.sep!r}, but its first line uses {other!r}. {then}", place=str(file)
     )
 
 
 def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
-    """Read all cells with numpy, or one by one if some are empty. Return None if some are not numbers."""
+    """Read all cells with numpy, or cell by cell if numpy cannot read them. Return None if some are not numbers."""
     if not places:
         return np.empty((0, 0))
     if sheet.file.stat().st_size > _WHOLE:
@@ -336,7 +347,7 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
             used = places
         try:
             with warnings.catch_warnings():
-                # numpy warns of a file without rows. `LocalData` reports it.
+                # numpy warns about a file without rows, which `LocalData` reports later.
                 warnings.simplefilter("ignore", UserWarning)
                 return np.loadtxt(
                     lines,
@@ -348,7 +359,7 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
                     ndmin=2,
                     usecols=used,
                 )
-        # A UnicodeDecodeError is a ValueError, but it does not mean that there are words. `text_of` reports its place.
+        # A UnicodeDecodeError is a ValueError, but does not mean that a cell holds a word. `text_of` reports its place.
         except UnicodeError:
             raise
         except ValueError:
@@ -362,7 +373,7 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
 
 
 def _by_cell(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
-    """Yield rows in blocks. Each cell is read by itself."""
+    """Yield blocks of rows of about this many cells, converted cell by cell."""
     records = sheet.rows(lines)
     values, step = [(sheet.at(j).value, j) for j in places], max(cells // len(places), 1)
     while block := [[value(record[j]) for value, j in values] for _, record in itertools.islice(records, step)]:
@@ -370,11 +381,11 @@ def _by_cell(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> 
 
 
 def _by_numpy(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
-    """Yield rows in blocks that numpy reads. It accepts no missing values."""
+    """Yield blocks of rows of about this many cells, read by numpy, which accepts no missing values."""
     sheet.below_header(lines)
     step = max(cells // len(places), 1)
     while some := [*itertools.islice(lines, step)]:
-        # A line may end within a quoted cell.
+        # If a line ends within a quoted cell, the record continues on the next line.
         while sum(line.count('"') for line in some) % 2 and (more := next(lines, "")):
             some.append(more)
         if any(map(str.strip, some)):
@@ -393,7 +404,7 @@ class Lines(Stored):
 
     @classmethod
     def of(cls, sheet: Sheet, lines: TextIO, places: Sequence[int]) -> Lines | None:
-        """Return the rows once all lines have been read, or None if some cells are not numbers."""
+        """Read all lines once and return the rows, or None if some cells are not numbers."""
         for plain, read in ((True, _by_numpy), (False, _by_cell)):
             if plain and sheet.cells.decimal != ".":
                 continue
@@ -407,7 +418,7 @@ class Lines(Stored):
         return None
 
     def pieces(self) -> Iterator[Array]:
-        """Yield some thousand lines at a time."""
+        """Yield the rows in blocks of several thousand lines."""
         self._file.require()
         read = _by_numpy if self._plain else _by_cell
         with text_of(self._sheet.file, self._sheet.encoding) as lines:
@@ -415,7 +426,7 @@ class Lines(Stored):
 
 
 def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
-    """Return the features that are not numbers, each with its first such cell and the line of the cell."""
+    """Return the features with cells that are not numbers, each with a description of the first of these cells."""
     bad: dict[str, str] = {}
     count: Counter[str] = Counter()
     n = 0
@@ -434,4 +445,8 @@ def _warn_of_tail(sheet: Sheet) -> None:
     place, are = f"Line {first}", "holds"
     if last > first:
         place, are = f"Lines {first} to {last}", "hold"
-    warnings.warn(f"{place} of {sheet.file} {are} separators only, as Excel leaves them: no rows.", stacklevel=4)
+    warnings.warn(
+        f"{place} of {sheet.file} {are} separators only, as Excel may leave at the end of a table. The lines are not "
+        "read as rows.",
+        stacklevel=4,
+    )

@@ -1,9 +1,9 @@
-"""The dialect of a text file: what separates its cells, and how its numbers are written.
+"""Detect the dialect of a text file: the separator between its cells, and the format of its numbers.
 
-Each file has its own dialect, so that a German file may be in a folder with others. The separator is the one that gives
-all lines the same number of cells, most of them numbers. Points and commas are told apart by numbers in which they can
-have only one meaning: 3,5 has a decimal comma, and 1.234.567 has points between thousands. If a file has 1.008 and no
-other number settles what the point means, the file is refused until the user says it.
+Each file has its own dialect, so a folder may hold German files and English files. The separator is the one that gives
+all lines the same number of cells, most of them numbers. The meaning of points and commas follows from numbers that can
+be read in only one way: 3,5 has a decimal comma, and 1.234.567 has points between thousands. If a file has 1.008 and no
+other number settles what the point means, the file is refused until the user sets the decimal mark.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from flower_pca.base.labels import GAPS
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 
-# In a column of numbers, these words stand for true and false in any case, and are not levels.
+# These words count as numbers or missing values, in upper and lower case. They are not levels of a categorical column.
 _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}
-# Blanks that may separate thousands.
+# Typographic blanks and apostrophes between thousands are replaced by plain blanks and apostrophes.
 _BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
-_BETWEEN: Final = (".", ",", "'", " ")  # what may separate thousands
+_BETWEEN: Final = (".", ",", "'", " ")  # the possible thousands separators
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _CUTS: Final = frozenset(_SEPARATORS)
-SAMPLE: Final = 200  # lines from which the separator is found
-_NUMBERS: Final = {  # how a number is written, and what this says about its marks
-    # A number with thousands does not begin with 0, so 0.125 has decimals, whatever the other numbers are.
+SAMPLE: Final = 200  # number of lines from which the separator is detected
+_NUMBERS: Final = {  # what the format of a number says about the meaning of its points and commas
+    # A number with a thousands separator does not begin with 0, so the point of 0.125 must be a decimal mark.
     "thousands have points": re.compile(r"[1-9]\d{0,2}(\.\d{3}){2,}(,\d*)?|[1-9]\d{0,2}\.\d{3},\d*"),
     "thousands have commas": re.compile(r"[1-9]\d{0,2}(,\d{3}){2,}(\.\d*)?|[1-9]\d{0,2},\d{3}\.\d*"),
     "either, by a point": re.compile(r"[1-9]\d{0,2}\.\d{3}"),
     "either, by a comma": re.compile(r"[1-9]\d{0,2},\d{3}"),
-    # Blanks and apostrophes separate thousands only, so the mark after them stands before decimals.
+    # Blanks and apostrophes only separate thousands, so a point or comma after them is the decimal mark.
     "decimals have points": re.compile(r"(\d*|[1-9]\d{0,2}([ ']\d{3})+)\.\d*(e[-+]?\d+)?", re.IGNORECASE),
     "decimals have commas": re.compile(r"(\d*|[1-9]\d{0,2}([ ']\d{3})+),\d*(e[-+]?\d+)?", re.IGNORECASE),
     "whole": re.compile(r"\d{1,3}"),
@@ -46,7 +46,7 @@ _CLEAR: Final = {"thousands have points", "thousands have commas", "decimals hav
 
 @dataclass(frozen=True)
 class Cells:
-    """How a line is split into cells, and how a cell becomes a number.
+    """The rules for splitting a line into cells and for converting a cell to a number.
 
     Attributes
     ----------
@@ -67,18 +67,21 @@ class Cells:
 
     @classmethod
     def of(cls, sep: str, decimal: str, thousands: str | None, gaps: frozenset[str] = frozenset()) -> Cells:
-        """Return the rules for a separator and a decimal mark. By default, the other mark may separate thousands."""
+        """Return the rules for a separator and a decimal mark.
+
+        If `thousands` is None, the thousands separator is "," if the decimal mark is ".", and "." if it is ",".
+        """
         if thousands is None:
             thousands = {".": ",", ",": "."}[decimal]
         return cls(sep, decimal, thousands, gaps)
 
     def value(self, cell: str) -> float:
-        """Return the number in a cell: NaN if the value is missing, 1 and 0 for true and false.
+        """Return the number in a cell: NaN for a missing value, 1 for true and 0 for false.
 
         Raises
         ------
         ValueError
-            If it is none.
+            If the cell holds neither a number nor one of these words.
         """
         number = cell
         if self.gaps and cell.strip() in self.gaps:
@@ -86,7 +89,7 @@ class Cells:
         if self.thousands and self.thousands in (plain := cell.strip().translate(_BLANKS)):
             number = self._without_thousands(plain)
         if self.decimal == ",":
-            if "." in number:  # A point would have to be a decimal comma.
+            if "." in number:  # The decimal mark is a comma, so a remaining point has no meaning.
                 raise ValueError(cell)
             number = number.replace(",", ".")
         try:
@@ -96,12 +99,12 @@ class Cells:
             if word in _WORDS:
                 return _WORDS[word]
             raise
-        if "_" in cell:  # Only Python reads underscores in numbers.
+        if "_" in cell:  # Python accepts underscores in numbers, but data files do not use them.
             raise ValueError(cell)
         return found
 
     def _without_thousands(self, cell: str) -> str:
-        """Remove the marks between thousands, which must separate groups of three digits."""
+        """Remove the thousands separators, which must separate groups of three digits."""
         between, before = re.escape(self.thousands), re.escape(self.decimal)
         if not re.fullmatch(rf"[-+]?\d{{1,3}}({between}\d{{3}})+({before}\d*)?", cell):
             raise ValueError(cell)
@@ -125,18 +128,18 @@ class Cells:
         """Return labels as numbers if all of them are numbers, else as text. Codes such as 007 stay text."""
         if all(self.number(cell) and cell.strip() for cell in cells):
             values = [self.value(cell) for cell in cells]
-            if all(_says(value, cell.strip()) for value, cell in zip(values, cells, strict=True)):
+            if all(_keeps_digits(value, cell.strip()) for value, cell in zip(values, cells, strict=True)):
                 return np.array(values)
         return np.array(cells)
 
 
-def _says(value: float, cell: str) -> bool:
-    """Return whether a number keeps all of a cell: no leading zeros, and no digits beyond 2^53."""
+def _keeps_digits(value: float, cell: str) -> bool:
+    """Return whether a float keeps all digits of a cell, which leading zeros and integers above 2^53 may lose."""
     return not (cell.isascii() and cell.isdigit()) or f"{value:.0f}" == cell
 
 
 def separator_above(line: str) -> str:
-    """Return the separator that a first line such as sep=; gives to Excel, or ""."""
+    """Return the separator that a first line such as sep=; declares for Excel, or "" for any other line."""
     found = re.fullmatch(r'"?sep=(.)"?\s*', line)
     if found is None:
         return ""
@@ -144,7 +147,7 @@ def separator_above(line: str) -> str:
 
 
 def check_marks(sep: object, decimal: object, thousands: object) -> None:
-    """Refuse a separator, a decimal mark or a thousands mark that is invalid."""
+    """Raise a ConfigError if the separator, the decimal mark or the thousands separator is invalid."""
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ConfigError(
             f"sep is {shown(sep)}, but it must be one character. Write sep=';'.", setting="sep", value=sep
@@ -157,15 +160,15 @@ def check_marks(sep: object, decimal: object, thousands: object) -> None:
         )
     if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
         raise ConfigError(
-            f"thousands is {shown(thousands)}, and it must be '.', ',', \"'\" or ' ', different from decimal. Write "
-            "thousands='.'.",
+            f"thousands is {shown(thousands)}, but it must be '.', ',', \"'\" or ' ' and differ from decimal. Write "
+            "thousands=' ', or leave thousands out.",
             setting="thousands",
             value=thousands,
         )
 
 
 def find_separator(lines: Sequence[str], decimal: str | None) -> str:
-    """Return the separator that splits the first lines into equally many cells, most of them numbers."""
+    """Return the separator that splits all of these lines into the same number of cells, most of them numbers."""
     best, usual = (0.0, 0.0), ","
     if decimal == ",":
         usual = ";"
@@ -175,7 +178,7 @@ def find_separator(lines: Sequence[str], decimal: str | None) -> str:
         try:
             records = [record for record in tables.reader(lines, delimiter=sep) if record]
         except tables.Error:
-            # A separator that a long line does not have leaves one cell, which may be too long for the csv reader.
+            # If a long line lacks this separator, it is a single cell, which may be too long for the csv reader.
             continue
         if len({len(record) for record in records}) == 1 and len(records[0]) > 1:
             # The first record may hold names, which would count against the right separator.
@@ -186,7 +189,9 @@ def find_separator(lines: Sequence[str], decimal: str | None) -> str:
 
 
 def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tuple[float, float]:
-    """Rate a separator: the share of cells that are numbers, and minus the share that another separator would split."""
+    """Return a rating of a separator: the share of cells that are numbers, and minus the share of other cells that
+    another separator would split.
+    """
     every = [cell for record in records for cell in record if cell.strip()]
     most, odd = 0, len(every)
     for mark in decimal or ".,":
@@ -197,20 +202,20 @@ def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tup
         if not words:
             break
     size = max(len(every), 1)
-    # The search starts from (0, 0), which a table without any number still has to beat.
+    # The search starts from (0, 0), and even a table without numbers must rate higher.
     return most / size + 1e-9, -odd / size
 
 
 @dataclass
 class Marks:
-    """What the numbers of a file show about points and commas: the first number of each kind, and its place.
+    """The evidence that the numbers of a file give about the meaning of points and commas.
 
     Attributes
     ----------
     first : dict
-        For each kind: the cell, its line, and the position of its column.
+        The first number of each kind: the cell, its line, and the position of its column.
     columns : defaultdict
-        For each kind: the columns that have such numbers.
+        The positions of the columns that hold numbers of each kind.
     """
 
     first: dict[str, tuple[str, int, int]] = field(default_factory=dict)
@@ -218,19 +223,19 @@ class Marks:
 
     @classmethod
     def of(cls, records: Iterable[Sequence[str]]) -> Marks:
-        """Return what the cells of these records show."""
+        """Return the evidence from the cells of these records."""
         marks = cls()
         for line, record in enumerate(records):
             marks.add(line, enumerate(record))
         return marks
 
     def add(self, line: int, cells: Iterable[tuple[int, str]]) -> None:
-        """Look at cells of a line, each with its position."""
+        """Add the evidence from some cells of a line, each given with its position."""
         for place, cell in cells:
             digits = cell.strip().translate(_BLANKS).lstrip("+-")
             if not digits or (not digits[0].isdigit() and digits[0] not in ".,"):
                 continue
-            # Kinds are tried in this order, because 1.008, which is unclear, also has the form of a decimal.
+            # The order matters: 1.008 matches an unclear kind first, but would also match a later kind with decimals.
             for kind, written in _NUMBERS.items():
                 if written.fullmatch(digits):
                     self.first.setdefault(kind, (cell.strip(), line, place))
@@ -242,7 +247,7 @@ class Marks:
 
     @property
     def decimal(self) -> str:
-        """The mark before decimals: a comma if some numbers show that and no number shows a point, else a point."""
+        """The decimal mark: a comma if some number shows a comma and no number shows a point, else a point."""
         german = "thousands have points" in self or "decimals have commas" in self
         english = "thousands have commas" in self or "decimals have points" in self
         if german and not english:
@@ -251,17 +256,17 @@ class Marks:
 
     @property
     def clear(self) -> bool:
-        """Whether some number shows which mark stands before decimals."""
+        """Whether some number shows which mark is the decimal mark."""
         return bool(_CLEAR & self.first.keys())
 
     def unclear(self, sep: str) -> tuple[str, int, int] | None:
-        """Return the first number whose mark may separate thousands, or None if other numbers settle it."""
+        """Return the first number whose mark may separate thousands, or None if other numbers settle its meaning."""
         if self.clear:
             return None
         if "either, by a comma" in self:
             return self.first["either, by a comma"]
-        # In a file with commas between cells, all numbers may have three decimals. A whole number such as 950 above
-        # 1.008 makes that unlikely.
+        # In a file with commas between cells, the point is taken as the decimal mark, because all numbers may have
+        # three decimals. A whole number such as 950 in the same column as 1.008 makes that unlikely.
         if sep == "," and not self.columns["either, by a point"] & self.columns["whole"]:
             return None
         return self.first.get("either, by a point")

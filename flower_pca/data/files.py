@@ -20,13 +20,13 @@ from flower_pca.data.reading import Unchanged, chosen, held, reading, require_me
 from flower_pca.names.columns import Columns, no_numbers
 from flower_pca.names.table import Table
 
-_ENTRY: Final = 32  # bytes that an entry of a sparse matrix takes while it is read from text
+_ENTRY: Final = 32  # bytes of memory for one entry of a sparse matrix while the matrix is read from text
 # Arrays with these names hold the names of the columns.
 _NAMES: Final = ("feature_names", "columns")
 
 
 def npy(*, path: str, gaps: Any = None) -> Table:
-    """Read an array saved by numpy.save, memory-mapped. `gaps` are numbers that stand for a missing value."""
+    """Read an array saved by numpy.save as a memory map. `gaps` lists numbers that stand for a missing value."""
     with reading(path, "an array saved by numpy.save") as file:
         rows = np.lib.format.open_memmap(file, mode="r")
     return emptied(Table.of_file(file, rows), gaps)
@@ -41,11 +41,22 @@ def npz(
     gaps: Any = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """Read one array of a file saved by numpy.savez. Other arrays of it, with one value per row, may go beside.
+    """Read one array of a file saved by numpy.savez.
 
-    An array of text called feature_names or columns names the columns, if it is as long as a row. The array that `ids`
-    names says whose row each is, for runs over columns of the same people. `gaps` are numbers that stand for a missing
-    value. `max_gb` limits the memory of the arrays, because they can only be read whole.
+    Parameters
+    ----------
+    path : str
+        The file.
+    key : str, default="X"
+        The name of the array of rows. An array of text called feature_names or columns names its columns.
+    beside : sequence of str, default=()
+        Names of arrays of labels, with one value per row.
+    ids : str or None, default=None
+        The name of the array of row identifiers, for runs over different columns of the same people.
+    gaps : default=None
+        Numbers that stand for a missing value: [-999], or one list per column.
+    max_gb : float, default=1.0
+        The memory limit of the arrays in GB, because they can only be read whole.
     """
     with (
         reading(path, "a file saved by numpy.savez, without pickled objects") as file,
@@ -54,8 +65,7 @@ def npz(
     ):
         if files.HEADER in archive:
             raise DataError(
-                f"{file} has no rows of data, because flower_pca itself has saved this file. Move it elsewhere, or "
-                "leave it out.",
+                f"{file} was saved by flower_pca and holds no rows of data. Move it elsewhere, or leave it out.",
                 place=str(file),
             )
         remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
@@ -74,21 +84,21 @@ def npz(
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
             raise DataError(
-                f"{name} of {file} has shape {column.shape}, but it must have one value for each of the "
-                f"{labels.count(len(rows), 'row')}. Choose another column.",
+                f"The array {name} of {file} has shape {column.shape}, but it must have one value for each of the "
+                f"{labels.count(len(rows), 'row')}. Choose another array.",
                 place=str(file),
             )
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         raise DataError(
-            f"{of_names} of {file} has {labels.count(len(named), 'name')} but "
-            f"{labels.count(rows.shape[-1], 'column')}. Name each column, or leave the names out.",
+            f"The array {of_names} of {file} has {labels.count(len(named), 'name')} for "
+            f"{labels.count(rows.shape[-1], 'column')}. Name each column, or remove this array.",
             place=str(file),
         )
     return emptied(Table.of_file(file, rows, Columns(named, str(file)).names, columns, ids=ids), gaps)
 
 
 def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
-    """Refuse an array that the file does not have."""
+    """Raise a ConfigError if the file has no array with this name."""
     if name not in archive:
         raise ConfigError(
             f"{file} has no array named {shown(name)}, only {', '.join(archive)}. {then}", place=str(file)
@@ -96,7 +106,7 @@ def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
 
 
 def sparse(*, path: str, max_gb: float = 1.0) -> Table:
-    """Read a matrix saved by scipy.sparse.save_npz. `max_gb` limits its memory, because it is read whole."""
+    """Read a matrix saved by scipy.sparse.save_npz. `max_gb` limits its memory, because it can only be read whole."""
     from scipy.sparse import load_npz
 
     with reading(path, "a matrix saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
@@ -104,21 +114,21 @@ def sparse(*, path: str, max_gb: float = 1.0) -> Table:
             require_memory(file, sum(member.file_size for member in archive.infolist()), max_gb)
         loaded: Any = load_npz(raw)
         rows = loaded.tocsr()
-        rows.check_format()  # scipy would read memory that belongs to others if an entry lay outside the columns.
+        rows.check_format()  # An entry outside the columns would make scipy read memory beyond its arrays.
     return Table.of_file(file, rows)
 
 
 def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> Table:
-    """Read lines of "label index:value ..." as a sparse matrix. The labels go beside, as y. Needs scikit-learn.
+    """Read lines of "label index:value ..." as a sparse matrix with the label column y. Needs scikit-learn.
 
     Parameters
     ----------
     path : str
         The file.
     features : int or None, default=None
-        The number of columns, needed if the last columns have no entry in this file.
+        The number of columns. It is needed if the last columns have no entry in this file.
     max_gb : float, default=1.0
-        The memory limit, because the file can only be read whole.
+        The memory limit in GB, because the file can only be read whole.
     """
     if features is not None:
         checks.integer("features", features, least=1)
@@ -132,7 +142,7 @@ def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> 
 
 
 def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:
-    """Read an npz file of either kind: arrays of numpy.savez, or a matrix of scipy."""
+    """Read an npz file that numpy.savez or scipy.sparse.save_npz has saved."""
     with reading(path, "a zip file") as file, zipfile.ZipFile(file) as archive:
         names = set(archive.namelist())
     if {"format.npy", "shape.npy"} <= names:
@@ -155,22 +165,23 @@ def parquet(
     path : str
         The file.
     columns : sequence of str or None, default=None
-        Names of the columns to use. By default, all that are not in `beside`.
+        Names of the columns to use. By default, all columns that are not in `beside`.
     beside : sequence of str, default=()
-        Names of columns that are not features: labels, or row identifiers. They may be text.
+        Names of columns that are not features, such as labels or row identifiers. They may hold text.
     ids : str or None, default=None
-        The name of the column of row identifiers, for runs over columns of the same people. It may be text.
+        The name of the column of row identifiers, for runs over different columns of the same people. It may hold
+        text.
     gaps : default=None
-        Numbers that stand for a missing value: [-999], or lists by column.
+        Numbers that stand for a missing value: [-999], or one list per column.
     """
     with requires("pyarrow", "to read this"):
         import pyarrow.parquet as pq
     with reading(path, "a parquet file") as file:
-        # Raises Python's own error if the file is missing or is a folder, because pyarrow's error is hard to read.
+        # This raises Python's own error if the file is missing or is a folder. pyarrow's error is hard to read.
         file.stat()
 
         def opened() -> Any:
-            # pyarrow keeps what it reads in advance until the last row group, which would be the whole file.
+            # With pre_buffer, pyarrow would keep everything it reads until the last row group: the whole file.
             return pq.ParquetFile(file, memory_map=True, pre_buffer=False)
 
         with file.open("rb"), opened() as first:
@@ -186,7 +197,7 @@ def arrow(
     ids: str | None = None,
     gaps: Any = None,
 ) -> Table:
-    """Read a file of Arrow record batches, such as a feather file. It is memory-mapped. Needs pyarrow.
+    """Read a file of Arrow record batches, such as a feather file, as a memory map. Needs pyarrow.
 
     The parameters are those of `parquet`.
     """
@@ -210,11 +221,11 @@ def _grouped(
     ids: str | None,
     gaps: Any,
 ) -> Table:
-    """Return the table of a file of row groups or record batches."""
+    """Return the table of an opened file of row groups or record batches, which `again` opens once more."""
     schema = getattr(opened, "schema_arrow", None) or opened.schema
     names = [labels.clean(name) for name in schema.names]
     features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
-    # This is the name as the file spells it.
+    # Map each cleaned name to the name in the file.
     spelt = {name: schema.names[names.index(name)] for name in (*features, *apart) if name}
     kinds = {name: schema.field(spelt[name]).type for name in features}
     bad = {name: f"{kind} in column {name}" for name, kind in kinds.items() if not is_number(kind)}
@@ -234,7 +245,7 @@ def _grouped(
 
 
 def _labels_of(opened: Any, column: str) -> Array:
-    """Return a column of labels over all groups."""
+    """Return the labels in a column of all groups, as one array."""
     parts = [_decode(batch.column(column)) for batch in batches(opened, [column], 2**16)]
     return np.array([value for part in parts for value in part])
 
@@ -245,16 +256,16 @@ def _decode(column: Any) -> list[Any]:
 
 
 def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
-    """Read a sparse matrix in the Matrix Market format, plain or packed with gzip.
+    """Read a sparse matrix in the Matrix Market format, plain or compressed with gzip.
 
     Parameters
     ----------
     path : str
         The file.
     transpose : bool, default=False
-        Whether to transpose the matrix, for example if a file stores genes by cells.
+        Whether to transpose the matrix, for example if a file has a row for each gene and a column for each cell.
     max_gb : float, default=1.0
-        The memory limit, because the file can only be read whole.
+        The memory limit in GB, because the file can only be read whole.
     """
     from scipy.io import mminfo, mmread
 
@@ -263,7 +274,7 @@ def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
         file.stat()
         _, _, entries, _, field, _ = mminfo(str(file))
         if field == "complex":
-            raise DataError(f"{file} holds complex numbers. Write it with real numbers.")
+            raise DataError(f"{file} holds complex numbers, but a PCA needs real numbers. Save the file as real.")
         require_memory(file, _ENTRY * entries, max_gb)
         with warnings.catch_warnings():  # Newer versions of scipy warn that the class of the result will change.
             warnings.simplefilter("ignore", DeprecationWarning)

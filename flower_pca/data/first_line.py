@@ -1,9 +1,9 @@
-"""The first line of a text file that holds numbers only: a row like the others, or the names of columns.
+"""Decide whether a first line of numbers is a row or holds the names of the columns.
 
 Wavelengths, times and years are names that look like values. If they are read as a row, the components are wrong
-without any error. So a first line is refused if its numbers are unlike the lines below it: far away in all columns, or
-increasing, decreasing or in equal steps, as hardly any line below does. With n rows, a valid first row is refused by
-accident about once in n files.
+without any error. So a first line is refused if its numbers differ from the lines below: if they are far away in all
+columns, or if they increase, decrease or have equal steps although hardly any line below does so. With n rows, a valid
+first row is refused by accident about once in n files.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.dialect import Cells
 
-_LINES, _CELLS = 200, 2**18  # how many lines and cells are compared at most
-_FEWEST: Final = 5  # With fewer lines below, nothing can be said.
-# With so many lines below, a coincidence in few columns would occur below, too.
+_LINES, _CELLS = 200, 2**18  # maximum number of lines and of cells that are compared with the first line
+_FEWEST: Final = 5  # With fewer lines below, the first line cannot be judged.
+# With at least this many lines below, a pattern in three columns is enough: a common pattern would occur below, too.
 _MANY: Final = 100
-_RARE: Final = 0.01  # a share of the lines below
-_FAR: Final = 5.0  # in spreads of a column
+_RARE: Final = 0.01  # A pattern is rare if at most this share of the lines below has it.
+_FAR: Final = 5.0  # A number is far if it lies beyond the column's range by more than this many times the range.
 
 
 def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
-    """Refuse a first line that may be names as well as values: years, codes, unusual numbers."""
-    # pandas leaves an empty cell above its index.
+    """Raise a DataError if the first line may hold names as well as values: years, codes or unusual numbers."""
+    # If pandas writes its index as the first column, the cell above it is empty.
     index = len(first) > 1 and not first[0].strip()
     codes = first[index:]
     if len(codes) < 2 or not all(code.strip() and cells.number(code) for code in codes):
@@ -39,7 +39,8 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
     second, *more = itertools.islice(below, most)
     beside: Sequence[str] = second
     got = ""
-    if index:  # In a file with an index, whole numbers in the first line count columns or say nothing.
+    # With an index, whole numbers are suspect only if they count the columns, so the second line is not compared.
+    if index:
         beside, got = (), "an empty cell and "
     what = _whole(codes, beside)
     if not what:
@@ -50,30 +51,30 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         got += what
         raise DataError(
             f"The first line of {file} may be names or values: it has {got}. Write csv(path={str(file)!r}, "
-            "header=True) or header=False; of a folder, folder(..., header=True).",
+            "header=True) or header=False; for a folder, folder(..., header=True).",
             place=str(file),
         )
 
 
 def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
-    """Describe whole numbers that count columns, as pandas does, or that stand above decimals.
+    """Describe a first line of whole numbers that count the columns, or that differ from decimals in the second line.
 
-    Return "" if there are none.
+    Return "" for any other first line.
     """
     if len(set(codes)) != len(codes) or not all(re.fullmatch(r"\s*\d+\s*", code) for code in codes):
         return ""
     counted = [int(code) for code in codes] == list(range(len(codes)))
-    if counted or any(map(_broken, second)):
+    if counted or any(map(_is_decimal, second)):
         return "different whole numbers"
     return ""
 
 
-def _broken(cell: str) -> bool:
+def _is_decimal(cell: str) -> bool:
     return re.fullmatch(r"\s*[-+]?\d+\s*", cell) is None and Cells(",").number(cell)
 
 
 def _unlike(first: Array, rows: Array) -> str:
-    """Describe how a line differs from the rows below it. Return "" if it does not."""
+    """Describe how a line differs from the rows below it. Return "" if it does not differ."""
     n, d = rows.shape
     if n < _FEWEST or not np.isfinite(first).all():
         return ""
@@ -108,7 +109,7 @@ def _even(rows: Array) -> Array:
 
 
 def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
-    """Return cells as numbers. A missing value or a word becomes NaN."""
+    """Return the cells of these lines as numbers, with NaN for missing values and words."""
     number, value = cells.number, cells.value
     values = [[value(cell) if number(cell) else np.nan for cell in line] for line in lines]
     return np.array(values, dtype=np.float64).reshape(len(lines), -1)

@@ -1,4 +1,4 @@
-"""Missing values of a file: empty cells and NA, words such as "?", and codes such as -999."""
+"""Replace the values that stand for a missing value in a file: words such as "?", and codes such as -999."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ALL: Final = "*"
 
 @dataclass(frozen=True)
 class Gaps:
-    """The words and numbers that stand for a missing value, by column or pattern of columns."""
+    """The words and numbers that stand for a missing value, for each column or pattern of column names."""
 
     of_columns: Mapping[str, tuple[Any, ...]]
 
     @classmethod
     def of(cls, given: Any) -> Gaps:
-        """Read a list for all columns, or a mapping from columns or patterns such as "lab_*" to lists."""
+        """Return the codes given as a list for all columns, or as a mapping from columns or patterns to lists."""
         if isinstance(given, Gaps):
             return given
         if given is None:
@@ -50,7 +50,7 @@ class Gaps:
         return bool(self.of_columns)
 
     def require(self, names: Sequence[str]) -> None:
-        """Refuse a column that the data does not have."""
+        """Raise a ConfigError if a column or pattern matches none of these names."""
         require_matches("column with gaps", names, [name for name in self.of_columns if name != _ALL])
 
     def _codes(self, column: str) -> Iterator[Any]:
@@ -72,7 +72,7 @@ def _is_code(code: Any) -> bool:
 
 
 def _as_number(code: Any) -> float | str:
-    """Return a code as a number if it is one, even as text, because files write -999 in several ways."""
+    """Return a code as a float if it is a number or the text of one, because files write -999 in several ways."""
     if not isinstance(code, str):
         return float(code)
     with suppress(ValueError):
@@ -81,7 +81,7 @@ def _as_number(code: Any) -> float | str:
 
 
 def emptied(table: Table, given: Any) -> Table:
-    """Replace the numbers that stand for missing values by NaN. The reader of the file replaces words."""
+    """Replace the numbers that stand for missing values by NaN. Words have been replaced by the reader of the file."""
     gaps = Gaps.of(given)
     if not gaps:
         return table
@@ -95,16 +95,16 @@ def emptied(table: Table, given: Any) -> Table:
 
 
 class Emptied(Stored):
-    """Rows of a source in which some numbers of each column become NaN."""
+    """The rows of a source, with NaN in place of the numbers that stand for a missing value."""
 
     def __init__(self, source: Blocks, codes: Sequence[Array]) -> None:
         self._source, self._codes = source, codes
         self.shape, self.sparse = source.shape, is_sparse(source)
-        # Whole numbers cannot be NaN.
+        # An integer type cannot hold NaN.
         self.dtype = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
 
     def pieces(self) -> Iterator[Any]:
-        """Yield the pieces of the source."""
+        """Yield the pieces of the source, with NaN for missing values."""
         for piece in self._source.pieces():
             rows = piece.astype(self.dtype)
             if self.sparse:

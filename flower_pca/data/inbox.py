@@ -1,19 +1,19 @@
-"""An inbox: a folder in which files keep arriving, read as endless streams, one per site.
+"""Follow an inbox: a folder in which files keep arriving, read as endless streams, one per site.
 
-A step of the run takes the next file of every site that has one. All streams of an inbox share one look at the folder.
-So a step begins as soon as any site has rows, and nobody waits for a silent site.
+A step of the run takes the next file of every site that has a new file. All streams of an inbox share one scan of the
+folder. So a step begins as soon as any site has rows, and the run does not wait for a silent site.
 
 | file | what happens |
 | --------------------------------- | ------------------------------------------------------------------------ |
-| its name has no ending of a table, or begins with a dot | It is ignored. Write under such a name, then rename. |
-| it grows, or has just changed     | The inbox waits until two looks find the same size and time of change.   |
-| it cannot be read, or has other columns | It is reported once and left until it changes. Other files are read. |
-| it holds -999, or a line of totals | It is read, with a hint that names the line.                            |
-| it goes away before it is read    | It is forgotten.                                                         |
-| it has been read                  | It is never read again, even if it changes.                              |
+| Its name has no ending of a table, or begins with a dot. | It is ignored. Write under such a name, then rename. |
+| It grows, or has just changed.    | The inbox waits until two scans find the same size and time of change.   |
+| It cannot be read, or has other columns. | It is reported once and ignored until it changes. Other files are read. |
+| It holds -999, or a line of totals. | It is read, with a hint that names the line.                           |
+| It disappears before it is read.  | It is forgotten.                                                         |
+| It has been read.                 | It is never read again, even if it changes.                              |
 
-`ReadFiles` records what has been read. It travels in the memory of each client, and so in the checkpoint of a run.
-Files are neither moved nor written, so several runs may follow one folder.
+`ReadFiles` records which files have been read. The record is part of the state of each client, so a checkpoint of the
+run contains it. Files are neither moved nor written, so several runs may follow the same folder.
 """
 
 from __future__ import annotations
@@ -41,32 +41,35 @@ from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.stream import UNTOLD, Stream
 
-_DIGEST: Final = 8  # bytes of the digest that stands for a file
-_REMEMBERED: Final = 2**15  # A ledger keeps at least so many files that no longer exist.
+_DIGEST: Final = 8  # number of bytes of the digest of a file name
+_REMEMBERED: Final = 2**15  # Files that no longer exist are forgotten only if the record holds more files than this.
 
-State = tuple[int, int]  # the size of a file, and the time of its change in nanoseconds
+State = tuple[int, int]  # the size of a file in bytes, and its modification time in nanoseconds
 
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """A ledger of what has been read: the columns of the first file, and the files, oldest first."""
+    """A record of the files that have been read: a digest of their columns, and of each file name, oldest first."""
 
     columns: bytes = b""
     files: tuple[bytes, ...] = ()
 
     @classmethod
     def of(cls, cursor: bytes) -> Self:
-        """Return the ledger that a cursor encodes."""
+        """Return the record that a cursor encodes."""
         places = range(_DIGEST, len(cursor), _DIGEST)
         digests = tuple(cursor[i : i + _DIGEST] for i in places)
         return cls(cursor[:_DIGEST], digests)
 
     def cursor(self) -> bytes:
-        """Encode the ledger as bytes."""
+        """Encode the record as bytes."""
         return b"".join((self.columns, *self.files))
 
     def add(self, heading: Heading, names: Sequence[str], there: Sequence[str]) -> Self:
-        """Return the ledger with these files, too. If it is long, it forgets its oldest files that no longer exist."""
+        """Return the record with these files added. A long record drops its oldest files that no longer exist.
+
+        `there` lists the files that exist.
+        """
         files = (*self.files, *map(_digest, names))
         if len(files) > _REMEMBERED:
             known = set(map(_digest, there))
@@ -78,7 +81,7 @@ class ReadFiles:
 
 @dataclass
 class GatheredStep:
-    """The rows that sites have for a step, while they are gathered: tables by site, and their files."""
+    """The rows that have been gathered for a step: the tables of each site, and the names of their files."""
 
     ledger: ReadFiles
     heading: Heading | None = None
@@ -89,11 +92,11 @@ class GatheredStep:
 
     @property
     def size(self) -> int:
-        """The number of rows of all sites."""
+        """The number of rows at all sites together."""
         return sum(len(part) for parts in self.rows.values() for part in parts)
 
     def add(self, site: str, name: str, rows: Table) -> None:
-        """Add the rows of one more file."""
+        """Add the rows of a file, and raise a DataError if its columns differ from the columns of earlier files."""
         heading = Heading.of_names(rows.names, rows.shape[1])
         before = self.heading
         if before is not None and not heading.like(before):
@@ -109,7 +112,7 @@ class GatheredStep:
         self.names.append(name)
 
     def of(self, site: str) -> Table | None:
-        """Return the rows of a site, or None if it has none. The columns are in the order of its first file."""
+        """Return the rows of a site, with columns in the order of its first file. Return None if it has no rows."""
         parts = self.rows.get(site, [])
         if len(parts) < 2:
             return next(iter(parts), None)
@@ -118,36 +121,37 @@ class GatheredStep:
         if names is not None:
             places = [Columns(part.names or names).places(names) for part in parts]
             pairs = zip(values, places, strict=True)
-            values = [own[:, place] for own, place in pairs]
+            values = [rows[:, place] for rows, place in pairs]
         return replace(parts[0], values=np.vstack(values))
 
 
 class Inbox:
-    """A folder that is looked into again and again, with a folder or files for each site.
+    """A folder that is scanned repeatedly, with a subfolder or files for each site.
 
-    The site of a file in the folder itself is the part of its name before the first underscore, for example north of
-    north_2026-11-23.csv. If that part has no letter, the file is of no site.
+    For a file in the folder itself, the site is the part of the name before the first underscore. For example,
+    north_2026-11-23.csv belongs to the site north. If this part has no letter, the file belongs to no site.
 
     Parameters
     ----------
     path : str or path
         The folder.
     interval : float, default=60.0
-        Seconds from one look to the next while there is nothing to read.
+        The time between two scans in seconds while there is nothing to read.
     batch : int, default=1
-        The smallest number of rows in a step, over all sites. Smaller files wait for the next ones.
+        The smallest number of rows in a step, over all sites. With fewer rows, the step waits for further files.
     sites : sequence of str, default=()
         Names of the sites. By default, the sites that have a folder or a file when the run begins.
     columns : sequence of str or None, default=None
-        Names of the columns to use. By default, all.
+        Names of the columns to use. By default, all columns are used.
     drop : sequence of str, default=()
         Names of columns to leave out, or patterns such as "lab_*".
     gaps : default=None
         Values that stand for a missing value: see `delimited.csv`.
     say : callable or None, default=None
-        Called with a sentence about a file that is not read. By default, it becomes a warning.
+        A function that is called with a sentence about a file that is ignored or looks wrong. By default, the sentence
+        becomes a warning.
     on_wait : callable or None, default=None
-        Called before every wait of `interval` seconds.
+        A function that is called before every wait of `interval` seconds.
 
     Examples
     --------
@@ -157,7 +161,7 @@ class Inbox:
     Raises
     ------
     DataError
-        If the folder is not there, or nothing says which sites there are.
+        If the folder does not exist, or if it is empty and `sites` is not given.
     """
 
     def __init__(
@@ -194,17 +198,17 @@ class Inbox:
         self.sites = tuple(sites) or self._sites_there()
 
     def streams(self) -> list[Stream]:
-        """Return a stream for each site, in the order of `sites`, for one run in one process."""
+        """Return one stream per site, in the order of `sites`, for a single run in this process."""
         return [_of_site(self, site) for site in self.sites]
 
     def close(self) -> None:
-        """End the run, even while it waits, because nothing more will arrive."""
+        """End the streams, because no more files will arrive. A run that is waiting for files ends, too."""
         self._closed.set()
 
     def behind(self, cursor: bytes) -> tuple[GatheredStep, bytes, int]:
-        """Wait for the batch after a cursor. Return it, its own cursor, and the number of steps to come.
+        """Wait for the batch after a cursor, and return the batch, the next cursor, and the number of further steps.
 
-        The number is unknown (`UNTOLD`), or 0 after `close`.
+        The number of further steps is `UNTOLD` because it is unknown, or 0 after `close`.
         """
         if self._newest is None or self._newest[0] != cursor:
             batch = self._gather(ReadFiles.of(cursor))
@@ -215,7 +219,7 @@ class Inbox:
         return self._newest[1], self._newest[2], UNTOLD
 
     def _gather(self, ledger: ReadFiles) -> GatheredStep:
-        """Read files, one of each site in turn, until they have the rows of a batch."""
+        """Read files, one per site at a time, until they have enough rows for a batch."""
         batch, known = GatheredStep(ledger, self._heading), set(ledger.files)
         while not self._closed.is_set():
             ready = self._ready(known)
@@ -229,11 +233,11 @@ class Inbox:
                 if self.on_wait is not None:
                     self.on_wait()
                 self._closed.wait(self._interval)
-        # No client has seen the gathered rows, so a run that is resumed reads these files again.
+        # No client has seen the gathered rows, so a resumed run reads these files again.
         return GatheredStep(ledger)
 
     def _read(self, batch: GatheredStep, site: str, file: Path) -> bool:
-        """Read a file into the batch, and return whether that worked. Report what is wrong with the file."""
+        """Add a file to the batch, and return whether this succeeded. If it failed, report the error."""
         name = self._name(file)
         try:
             batch.add(site, name, self._table(file))
@@ -248,7 +252,7 @@ class Inbox:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = sources.table(str(file), columns=self._columns, drop=self._drop, gaps=self._gaps).whole()
-            # The rows are copied, so that later changes of the file do no harm.
+            # The rows are copied, so later changes of the file have no effect.
             values = rows_with_gaps(found.rows, str(file))
         if not len(values):
             raise no_rows(file)
@@ -257,24 +261,30 @@ class Inbox:
         return Table(values, found.names or None)
 
     def _ready(self, known: set[bytes]) -> dict[str, Path]:
-        """Return the next file of each site that is unread and no longer changes."""
+        """Return the next unread file of each site, unless it is still changing."""
         now, looked, ready = time.time(), dict[str, State](), dict[str, Path]()
         for site, file in self._files():
             name = self._name(file)
             try:
                 found = file.stat()
-            except OSError:  # The file has gone.
+            except OSError:  # The file has disappeared since the folder was listed.
                 continue
             state = (found.st_size, found.st_mtime_ns)
             looked[name] = state
             if _digest(name) in known or self._refused.get(name) == state:
                 continue
             if site not in self.sites:
-                strange = f"belongs to {site}, which did not exist when the run began, so it is ignored"
+                strange = (
+                    f"belongs to {site}, which did not exist when the run began, so it is ignored. Start another run "
+                    "to include this site."
+                )
                 if not site:
-                    strange = "names no site, unlike the files at the start of the run, so it is ignored"
-                self._once(f"{name} {strange}.", site)
-            # A file that has not changed for so long needs no second look.
+                    strange = (
+                        "names no site, unlike the files at the start of the run, so it is ignored. Begin its name "
+                        "with a site and an underscore."
+                    )
+                self._once(f"{name} {strange}", site)
+            # A file that has not changed for at least one interval is read without a second scan.
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:
                 ready.setdefault(site, file)
         self._looked = looked
@@ -283,7 +293,7 @@ class Inbox:
         return ready
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        """Yield the files that may be read, ordered by name, each with its site."""
+        """Yield each file that may be read with its site, ordered by name."""
         try:
             for place in sorted(self._path.iterdir(), key=sources.natural):
                 if place.name.startswith("."):
@@ -293,7 +303,7 @@ class Inbox:
                     yield from ((place.name, file) for file in inside if _counts(file))
                 elif _counts(place):
                     yield _site(place), place
-        except OSError as error:  # A network share may be gone for a while.
+        except OSError as error:  # A network share may be unavailable for a while.
             self._once(
                 f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.", str(self._path)
             )
@@ -321,14 +331,14 @@ class Inbox:
 
 @dataclass(frozen=True)
 class SiteQueue:
-    """The stream of a site, read by a cursor that all sites of the inbox share."""
+    """The stream of one site, read with a cursor that all sites of the inbox share."""
 
     inbox: Inbox
     site: str
     repeatable: bool = False
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """Return the batch after the cursor or None, the next cursor, and the number of steps to come."""
+        """Return the rows of the site after the cursor or None, the next cursor, and the number of further steps."""
         batch, following, left = self.inbox.behind(cursor)
         return batch.of(self.site), following, left
 

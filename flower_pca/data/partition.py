@@ -1,4 +1,4 @@
-"""The partition of a table over the clients of a simulation: pure functions of sizes or labels."""
+"""Distribute the rows of a table over the clients of a simulation. Partitions are pure functions of sizes or labels."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def make(
     beside: Mapping[str, Array] | None = None,
     place: Callable[[int], str] | None = None,
 ) -> list[Array]:
-    """Return the rows of each client, as indices.
+    """Return the indices of the rows of each client.
 
-    Every row goes to exactly one client. Every client gets at least one row, unless the spec allows fewer.
+    Every row belongs to exactly one client. Every client has at least one row, unless the spec allows empty clients.
 
     Parameters
     ----------
     spec : str
-        A name, or a string such as "iid(seed=1)" or "dirichlet(0.3, column='y')".
+        The name of a partition, or a spec such as "iid(seed=1)" or "dirichlet(0.3, column='y')".
     n_rows : int
         The number of rows.
     n_clients : int or None, default=None
-        The number of clients. By default, what the spec or the column says, else 10.
+        The number of clients. By default, it follows from the spec or the column, or is 10.
     beside : mapping or None, default=None
-        Columns with a value for each row. Some partitions deal by them.
+        Label columns by name, with one value per row. Some partitions depend on a label column.
     place : callable or None, default=None
-        A function that describes where a row is, for messages.
+        A function that describes the place of a row, such as its file and line, for messages.
     """
     deal = _bound(spec)
     if deal.func in BY_COLUMN:
@@ -68,7 +68,7 @@ def make(
 
 
 def column(spec: str) -> str | None:
-    """Return the name of the column that a partition deals by, or None if it needs none."""
+    """Return the name of the label column that a partition depends on, or None if it depends on no column."""
     deal = _bound(spec)
     if deal.func not in BY_COLUMN:
         return None
@@ -76,9 +76,8 @@ def column(spec: str) -> str | None:
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
-    """Deal the rows of a table to clients, with all that the table knows of them.
-
-    Without a spec, each part of the table is a client. If the table has no parts, the partition is contiguous.
+    """Return the rows of each client: as a table, or as an array if nothing else is known about the rows.
+    Without a spec, each part of the table becomes a client. If the table has no parts, the partition is contiguous.
     """
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
@@ -100,7 +99,7 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
-    """Return the names of the clients, if a column names them, else "" for each."""
+    """Return the names of the clients if a column names them. Return "" for each client otherwise."""
     by = _bound(spec or _PLAIN)
     if by.func is not by_column:
         return [""] * len(parts)
@@ -109,19 +108,19 @@ def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array])
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:
-    """Split the rows, in their order, into runs of equal length."""
+    """Split the rows, in their order, into consecutive parts of nearly equal size."""
     return np.array_split(np.arange(n_rows), n_clients)
 
 
 def iid(n_rows: int, n_clients: int, *, seed: int = 0) -> list[Array]:
-    """Shuffle the rows, and split them into equal shares."""
+    """Shuffle the rows, and split them into parts of nearly equal size."""
     checks.integer("seed", seed)
     shuffled = np.random.default_rng(seed).permutation(n_rows)
     return [np.sort(share) for share in np.array_split(shuffled, n_clients)]
 
 
 def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Array]:
-    """Split the rows, in their order, into runs of these sizes. Sizes are relative to one another."""
+    """Split the rows, in their order, into consecutive parts whose sizes are proportional to `sizes`."""
     try:
         weights = np.asarray(sizes, dtype=np.float64)
     except (TypeError, ValueError):
@@ -136,16 +135,17 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
 
 
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
-    """Split the rows, in their order, into runs. The size of client i is proportional to (i + 1)^-exponent."""
+    """Split the rows, in their order, into consecutive parts with sizes proportional to (i + 1)^-exponent."""
     checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
     weights = np.arange(1, n_clients + 1) ** -float(exponent)
     return _runs(sizes_by_weight(n_rows, weights))
 
 
 def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: int = 1, seed: int = 0) -> list[Array]:
-    """Give each client few labels: sort the rows by label, cut them into runs, and deal some runs to each client.
+    """Give each client rows of few labels.
 
-    The non-iid partition of McMahan, Moore, Ramage, Hampson, Agueera y Arcas 2017.
+    The rows are sorted by label and cut into equal pieces, and each client gets `per_client` random pieces. This is the
+    non-iid partition of McMahan, Moore, Ramage, Hampson, Agueera y Arcas 2017.
     """
     checks.integer("per_client", per_client, least=1, remedy="Use 1 or 2.")
     checks.integer("seed", seed)
@@ -160,18 +160,17 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
     order = mixed[np.argsort(_codes(labels)[mixed], kind="stable")]
     pieces = np.array_split(order, runs)
     dealt = rng.permutation(runs).reshape(n_clients, per_client)
-    joined = [np.concatenate([pieces[i] for i in own]) for own in dealt]
+    joined = [np.concatenate([pieces[i] for i in chosen]) for chosen in dealt]
     return [np.sort(places) for places in joined]
 
 
 def dirichlet(
     labels: Array, n_clients: int, *, alpha: float, column: str = "y", min_rows: int = 1, seed: int = 0
 ) -> list[Array]:
-    """Split the rows of each label by shares drawn from Dirichlet(alpha, ..., alpha). A small alpha makes clients
-    differ.
+    """Split the rows of each label by shares drawn from Dirichlet(alpha, ..., alpha).
 
-    A client with fewer than `min_rows` gets rows of the largest clients. With min_rows=0, clients may stay empty.
-    Reference: Hsu, Qi, Brown 2019.
+    The smaller alpha is, the more the clients differ. A client with fewer than `min_rows` rows takes rows from the
+    largest clients. With min_rows=0, a client may stay empty. Reference: Hsu, Qi, Brown 2019.
     """
     checks.number("alpha", alpha, least=1e-3, most=1e6, remedy="Try 0.3.")
     checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy="Ask for fewer, or use 1.")
@@ -182,8 +181,8 @@ def dirichlet(
         rows = rng.permutation(np.flatnonzero(codes == label))
         shares = rng.dirichlet(np.full(n_clients, float(alpha)))
         ends = np.rint(np.cumsum(shares) * len(rows)).astype(int)
-        for part, own in zip(parts, np.split(rows, ends[:-1]), strict=True):
-            part.append(own)
+        for part, share in zip(parts, np.split(rows, ends[:-1]), strict=True):
+            part.append(share)
     dealt = [np.concatenate(part) for part in parts]
     while min(map(len, dealt)) < min_rows:
         poor = int(np.argmin([len(p) for p in dealt]))
@@ -193,13 +192,13 @@ def dirichlet(
 
 
 def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
-    """Make one client for each value of a column, in the order of the values: sites, patients, devices."""
+    """Make one client for each value of a column, such as a site, patient or device. Clients are sorted by value."""
     codes = _codes(ids)
     found = int(codes.max(initial=-1)) + 1
     if found != n_clients:
         raise ConfigError(
-            f"There are {found} clients, one for each value of {column}, not {n_clients}. Leave the number of clients "
-            "out."
+            f"by_column makes {found} clients, one for each value of {column}, not {n_clients}. Leave the number of "
+            "clients out."
         )
     ends = np.cumsum(np.bincount(codes, minlength=found))
     return np.split(np.argsort(codes, kind="stable"), ends[:-1])
@@ -221,7 +220,7 @@ def _runs(sizes: Array) -> list[Array]:
 
 
 def _codes(values: Array) -> Array:
-    """Replace each value by its number among the sorted different values."""
+    """Return the position of each value among the sorted distinct values."""
     return np.asarray(np.unique(values, return_inverse=True)[1]).reshape(-1)
 
 
@@ -230,7 +229,7 @@ def _bound(spec: str) -> partial[list[Array]]:
 
 
 def _column_of_deal(deal: partial[list[Array]]) -> Any:
-    """Return the column that a partition deals by, as given or by default."""
+    """Return the label column that a partition depends on, as given in the spec or by default."""
     return inspect.signature(deal).parameters["column"].default
 
 
@@ -240,12 +239,10 @@ def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
         name = clean(name)
     if name in beside:
         return np.asarray(beside[name])
-    there, remedy = "none", "Use data with such a column, or iid."
+    there, remedy = "has no label columns", "Use data with this column, or use iid."
     if beside:
-        there, remedy = f"only {', '.join(beside)}", f"Write {kind}(..., column='...')."
-    raise ConfigError(
-        f"{kind} deals rows out by the column {shown(name)}, but the data has {there} in addition to its rows. {remedy}"
-    )
+        there, remedy = f"has only these label columns: {', '.join(beside)}", f"Write {kind}(..., column='...')."
+    raise ConfigError(f"{kind} deals out rows by the column {shown(name)}, but the data {there}. {remedy}")
 
 
 def _natural(deal: partial[list[Array]], values: Array | None) -> int:

@@ -1,4 +1,4 @@
-"""Read files of PLINK: a .bed file of genotypes, with a .bim and a .fam file beside it."""
+"""Read genotypes from PLINK files: a .bed file, with a .bim and a .fam file in the same folder."""
 
 from __future__ import annotations
 
@@ -31,25 +31,26 @@ def bed(
     precision: str = "single",
     gaps: Any = None,
 ) -> Table:
-    """Read genotypes from a .bed file of PLINK, with its .bim and .fam beside it.
+    """Read genotypes from a PLINK .bed file, with its .bim and .fam files in the same folder.
 
-    There is a row for each person and a column for each variant, called chromosome:position:allele:allele with the
-    alleles in alphabetical order. An entry counts copies of the first allele in the name. So it means the same at all
-    sites, whichever allele a file counts. A missing genotype is NaN. Rows are decoded in pieces, and never held in
-    memory as a whole.
+    The table has a row for each person and a column for each variant. A column is called
+    chromosome:position:allele:allele, with the alleles in alphabetical order. An entry is the number of copies of the
+    first allele in this name, so it means the same at all sites, whichever allele a file counts. A missing genotype is
+    NaN. Rows are decoded in pieces, and the whole table is never in memory.
 
     Parameters
     ----------
     path : str
         The .bed file.
     people : str or None, default=None
-        A file with the people to use: family and person in each line, as for --keep of PLINK, or the person alone.
+        A file that lists the people to use. Each line holds family and person, as for the --keep option of PLINK, or
+        the person alone.
     variants : str or None, default=None
-        A file with the variants to use: one name in each line, or a .bim file.
+        A file that lists the variants to use: one name per line, or a .bim file.
     ambiguous : bool, default=True
-        Whether to keep variants A/T and C/G, for which the strand is unknown.
+        Whether to keep A/T and C/G variants, whose strand is unknown.
     precision : str, default="single"
-        The precision of products: "single" or "double".
+        The precision of matrix products: "single" or "double".
     gaps : default=None
         Numbers that stand for a missing value, in addition to the missing genotypes of the file.
     """
@@ -79,11 +80,13 @@ def bed(
 
 
 def _head(file: Path) -> bytes:
-    """Return the first bytes of the file, and refuse a file that does not store one variant after another."""
+    """Return the first bytes of the file. Raise a DataError if the file does not store variant after variant."""
     with file.open("rb") as raw:
         head = raw.read(len(HEAD))
     if head == HEAD[:2] + b"\0":
-        raise DataError(f"{file} has one person after another, in individual-major order. {_WRITE}")
+        raise DataError(
+            f"{file} stores genotypes person by person (individual-major order), which flower_pca cannot read. {_WRITE}"
+        )
     if head != HEAD:
         raise DataError(
             f"{file} is not a .bed file of PLINK, because it does not begin with the bytes 6c 1b 01. {_WRITE}"
@@ -103,13 +106,13 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
         )
     raise DataError(
         f"{file} has {size + len(head):,} bytes, but {count(variants, 'variant')} of {listed} take "
-        f"{width * variants + len(head):,}. Copy it again if it is incomplete, or put the three files of one data set "
-        "together."
+        f"{width * variants + len(head):,} bytes. Copy the file again if it is incomplete, or put the three files of "
+        "one data set together."
     )
 
 
 def _lines(place: Path, what: str) -> Iterator[list[str]]:
-    """Yield the lines of a .bim or .fam file, split into words, which take far more memory than the file."""
+    """Yield the fields of each line of a .bim or .fam file. The fields of all lines would take far more memory."""
     bed_file = place.with_suffix(".bed").name
     try:
         text = place.read_text("utf-8")
@@ -131,7 +134,7 @@ def _lines(place: Path, what: str) -> Iterator[list[str]]:
 
 
 def _people(place: Path) -> tuple[Array, Array, tuple[str, ...]]:
-    """Return families, persons, and the id of each row: family/person, or the person alone."""
+    """Return the family, the person and the id of each row. The id is family/person, or the person alone."""
     lines = list(_lines(place, "people"))
     ids = tuple(_id(family, person) for family, person, *_ in lines)
     if twice := _twice(ids):
@@ -144,7 +147,7 @@ def _id(family: str, person: str) -> str:
 
 
 def _taken(file: Path, ids: tuple[str, ...], given: str) -> Array:
-    """Where the people of a list are among those of the file, in the order of the file."""
+    """Return the positions in the file of the people on a list, in the order of the file."""
     with reading(given, "a list of people") as place:
         lines = [line.split() for line in place.read_text("utf-8").splitlines()]
     if lines and lines[0] and lines[0][0] in ("FID", "#FID", "IID", "#IID"):
@@ -158,14 +161,14 @@ def _taken(file: Path, ids: tuple[str, ...], given: str) -> Array:
     # The error must not name people.
     if absent := [number for number, name in wanted.items() if name not in place_of]:
         raise DataError(
-            f"{len(absent):,} of the {count(len(wanted), 'line')} of {place} name nobody in {file.stem}.fam, the "
-            f"first of them line {absent[0]:,}. Remove them from the list, or write family and person as in that file."
+            f"{len(absent):,} of the {count(len(wanted), 'line')} of {place} name nobody in {file.stem}.fam. The first "
+            f"is line {absent[0]:,}. Remove these lines, or write family and person as in {file.stem}.fam."
         )
     return np.unique([place_of[name] for name in wanted.values()])
 
 
 def _variants(place: Path) -> tuple[list[str], Array]:
-    """Return the names of all variants, and which of them count the second allele of the name."""
+    """Return the names of all variants, and whether the file counts the second allele of each name."""
     names: list[str] = []
     others: list[bool] = []
     for chromosome, _, _, position, one, other in _lines(place, "variants"):
@@ -181,7 +184,7 @@ def _variants(place: Path) -> tuple[list[str], Array]:
 
 
 def _twice(names: Sequence[str]) -> tuple[int, int] | None:
-    """Return the first two lines, counted from 1, that have the same name."""
+    """Return the numbers of the first two lines with the same name, counted from 1. Return None if all differ."""
     if len({*names}) == len(names):
         return None
     first: dict[str, int] = {}
@@ -200,8 +203,8 @@ def _on_list(file: Path, names: list[str], given: str) -> Array:
     wanted = list(dict.fromkeys(wanted))
     if absent := [name for name in wanted if name not in place_of]:
         raise DataError(
-            f"{file} lacks {absent[0]}, in all {len(absent):,} of the {len(wanted):,} variants that {panel} lists. "
-            "Remove them from the list of all sites."
+            f"{file} lacks {len(absent):,} of the {len(wanted):,} variants that {panel} lists, for example "
+            f"{absent[0]}. Remove them from the list, at all sites."
         )
     if not wanted:
         raise DataError(f"{panel} lists no variants. Write one name, such as 1:12345:A:G, in each line.")

@@ -1,4 +1,4 @@
-"""What all readers of files share: errors that name the file, and the choice of feature columns."""
+"""Shared parts of all file readers: errors that name the file, and the choice of feature columns."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from flower_pca.base.shown import in_one_line, shown
 from flower_pca.blocks.source import is_sparse
 from flower_pca.names.columns import enumeration, no_numbers
 
-_LARGE: Final = 2**28  # bytes of rows that are read from a file of any size
-HELD: Final = 2**28  # Bytes of rows that are kept in memory. A larger file is read again at each pass.
-_PACKED: Final = 200  # Beyond `_LARGE`, rows may take at most this many times the size of their file.
+_LARGE: Final = 2**28  # Rows that take at most this many bytes are read from a file of any size.
+HELD: Final = 2**28  # Rows of at most this many bytes are kept in memory. A larger file is read again at each pass.
+_PACKED: Final = 200  # Larger rows may take at most this many times the size of their file.
 
 
 def ending(path: object) -> str:
-    """Return the ending of a file name, for example ".csv", or ".csv.gz" if it is packed."""
+    """Return the ending of a file name, for example ".csv", or ".csv.gz" if the file is compressed."""
     suffixes = [suffix.lower() for suffix in Path(str(path)).suffixes]
     if suffixes[-1:] in ([".gz"], [".zip"]):
         return "".join(suffixes[-2:])
@@ -41,7 +41,7 @@ def stem(path: Path) -> str:
 
 
 class Unchanged:
-    """A file that is read again at each pass, because its rows would take too much memory."""
+    """A check that a file has not changed, for files that are read again at each pass."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._mark = file, _mark(file)
@@ -54,8 +54,8 @@ class Unchanged:
             same = False
         if not same:
             raise DataError(
-                f"{self._file} has been changed or removed while a run was reading it. Leave files as they are during "
-                "a run, and start the run again."
+                f"{self._file} has been changed or removed while a run was reading it. Start the run again, and do not "
+                "change files during a run."
             )
 
 
@@ -65,21 +65,21 @@ def _mark(file: Path) -> tuple[int, int]:
 
 
 def held(rows: Any, file: Path) -> Any:
-    """Return the rows of a file in memory if they are small, else the source, which reads them at each pass."""
+    """Return dense rows of at most 256 MB as an array, and other rows as a source that is read at each pass."""
     if is_sparse(rows) or rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > HELD:
         return rows
     return np.asarray(rows)
 
 
 def require_memory(file: Path, size: float, max_gb: float) -> None:
-    """Refuse a file that can only be read whole and needs more memory than the caller allows."""
+    """Raise a DataError if a file that can only be read whole needs more memory than `max_gb` allows."""
     checks.number("max_gb", max_gb, least=0.0, most=1e6, remedy="Use 1.0 for 1 GB.")
     if size > max_gb * 1e9:
         needed = float(f"{size / 1e9:.2g}")
         raise DataError(
-            f"The rows of {file} take about {needed:g} GB of memory, and files of this kind can only be read whole. "
-            f"Convert the file to parquet, which can be read in pieces, or write max_gb={np.ceil(needed * 1.1):g} in "
-            "its spec."
+            f"The rows of {file} take about {needed:g} GB of memory, because files of this kind can only be read "
+            f"whole. Convert the file to parquet, which can be read in pieces, or write "
+            f"max_gb={np.ceil(needed * 1.1):g} in its spec."
         )
 
 
@@ -88,7 +88,7 @@ _BROKEN: Final = (OSError, ValueError, TypeError, KeyError, EOFError, IndexError
 
 @contextmanager
 def reading(path: object, rule: str) -> Iterator[Path]:
-    """Yield the path of a file to read. An error within the block becomes a DataError that names the file."""
+    """Yield the path of a file to read. Errors within the block are raised again as a DataError that names the file."""
     if not isinstance(path, str):
         raise ConfigError(f"path is {shown(path)}, but it must be text. Put it in quotes.", setting="path")
     file = Path(path).expanduser().absolute()
@@ -122,7 +122,7 @@ def reading(path: object, rule: str) -> Iterator[Path]:
 
 
 def require_size(file: Path, size: int) -> None:
-    """Refuse a file whose rows would take far more memory than the file has bytes. It may be forged."""
+    """Raise a DataError if the rows would take far more memory than the file has bytes, as in a forged file."""
     most = max(_LARGE, _PACKED * file.stat().st_size)
     if size > most:
         raise DataError(
@@ -132,18 +132,18 @@ def require_size(file: Path, size: int) -> None:
 
 
 def not_found(path: str) -> DataError:
-    """Return the error about a path at which there is nothing. For a relative path, it says where the path begins."""
-    begins = "" if Path(path).expanduser().is_absolute() else f" The path begins at {Path.cwd()}."
+    """Return the error for a path that does not exist. For a relative path, the error names the current folder."""
+    begins = "" if Path(path).expanduser().is_absolute() else f" The current folder is {Path.cwd()}."
     return DataError(f"No file or folder named {shown(path)}.{begins}", setting="path", value=path)
 
 
 def no_rows(file: object) -> DataError:
-    """Return the error about a file without rows."""
+    """Return the error for a file without rows."""
     return DataError(f"The data file {file} has no rows. Correct it, or remove it.", place=str(file))
 
 
 def texts(what: str, value: object) -> tuple[str, ...]:
-    """Require a list of names, and return it as a tuple."""
+    """Return a list of names as a tuple. Raise a ConfigError if it is not a list of names."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
     raise ConfigError(
@@ -154,13 +154,13 @@ def texts(what: str, value: object) -> tuple[str, ...]:
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """Return the names that match one of the patterns, for example "lab_*"."""
+    """Return the names that match at least one of the patterns, such as "lab_*"."""
     wanted = [clean(pattern) for pattern in patterns]
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
 
 
 def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) -> None:
-    """Refuse a pattern that matches none of the names."""
+    """Raise a ConfigError if a pattern matches none of the names."""
     there = list(dict.fromkeys(names))
     for pattern in patterns:
         if not matching(there, [pattern]):
@@ -170,7 +170,7 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
 
 
 def with_ids(beside: Any, ids: object) -> Any:
-    """Return the names of columns beside the features, with the column of ids."""
+    """Return the names of the label columns, including the column of row identifiers."""
     if ids is None:
         return beside
     if not isinstance(ids, str) or not ids:
@@ -185,9 +185,9 @@ def with_ids(beside: Any, ids: object) -> Any:
 def chosen(
     file: object, names: Sequence[str], columns: object, beside: object
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """Return the names of the features, of the columns beside them, and of unusable columns with their faults.
+    """Return the names of the features, the names of the label columns, and the unusable columns with their faults.
 
-    If no features are chosen, every usable column that is not beside them is a feature.
+    By default, every usable column that is not a label column is a feature.
     """
     apart = texts("beside", beside)
     twice = [name for name, count in Counter(names).items() if name and count > 1]
@@ -214,7 +214,7 @@ def chosen(
 
 
 def _instead(name: str, names: Sequence[str]) -> str:
-    """Advise what to do about a name that is none of these."""
+    """Return advice about a name that is not among the names of the columns."""
     if near := unlike([name], names):
         return f"{near}."
     other = "Name other columns, or correct the file."

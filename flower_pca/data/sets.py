@@ -23,12 +23,12 @@ _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "w
 
 
 def sklearn(*, name: str) -> Table:
-    """Load a data set that comes with scikit-learn. Its target goes beside, as y. Needs scikit-learn.
+    """Load a data set that comes with scikit-learn. Its target becomes the label column y. Needs scikit-learn.
 
     Parameters
     ----------
     name : str
-        breast_cancer, diabetes, digits, iris, linnerud or wine.
+        The name of the data set: breast_cancer, diabetes, digits, iris, linnerud or wine.
     """
     checks.choice("The data set of scikit-learn", name, _BUNDLED)
     with requires("scikit-learn", "to read this"):
@@ -58,9 +58,9 @@ def hugging_face(
     subset : str or None, default=None
         The configuration of the data set, if it has several.
     columns : sequence of str or None, default=None
-        Names of the columns to use. By default, all that are not in `beside`.
+        Names of the columns to use. By default, all columns that are not in `beside`.
     beside : sequence of str, default=()
-        Names of columns that are not features: labels, or row identifiers. They may be text.
+        Names of columns that are not features, such as labels or row identifiers. They may hold text.
     """
     with requires("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
@@ -70,8 +70,8 @@ def hugging_face(
             loaded = federated.load_split(split)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise DataError(
-            f"The data set {name} cannot be loaded ({in_one_line(error)}). Check its name, the split and the "
-            "connection."
+            f"The data set {name} of Hugging Face cannot be loaded ({in_one_line(error)}). Check its name, the split "
+            "and the network connection."
         ) from error
     names = [clean(column) for column in loaded.column_names]
     features, apart, words = chosen(name, names, columns, beside)
@@ -95,7 +95,7 @@ def hugging_face(
 
 
 def _block(values: Any) -> Array:
-    """Return a column as an n x m array, whatever the shape of its entries."""
+    """Return a column as an n x m array. The entry of a row may have any shape with m numbers."""
     block = np.asarray(values)
     return block.reshape(len(block), -1)
 
@@ -107,18 +107,18 @@ def _kind(block: Array) -> str:
 
 
 def geometric(*, n: int = 2000, d: int = 100, xi: float = 1.01, seed: int = 0) -> Table:
-    """Draw rows whose singular values fall by one factor: s_j = xi^(1-j)."""
+    """Draw rows with geometrically decreasing singular values: s_j = xi^(1-j)."""
     checks.number("xi", xi, least=1.0, most=1e3, remedy="Use 1.01.")
     return _with(n, d, lambda j: float(xi) ** -j, seed)
 
 
 def arithmetic(*, n: int = 2000, d: int = 100, kappa: float = 100.0, seed: int = 0) -> Table:
-    """Draw rows whose singular values fall evenly to 1/kappa: s_j = 1 - (j-1)/(d-1) (1 - 1/kappa)."""
+    """Draw rows with linearly decreasing singular values from 1 to 1/kappa: s_j = 1 - (j-1)/(d-1) (1 - 1/kappa)."""
     checks.number("kappa", kappa, least=1.0, most=1e15, remedy="Use 100.")
     return _with(n, d, lambda j: 1.0 - j / max(d - 1, 1) * (1.0 - 1.0 / kappa), seed)
 
 
-# how strongly clients differ
+# The largest allowed values of the parameters that make clients differ.
 _MOST: Final = {"means": 1e6, "sizes": 20.0, "spectra": 1.0, "tilt": 1e6}
 
 
@@ -133,28 +133,29 @@ def synthetic(
     tilt: float = 0.1,
     seed: int = 0,
 ) -> Table:
-    """Draw rows of clients that differ, with one part per client. The column client goes beside.
+    """Draw rows of clients with different distributions. The label column client holds the number of the client.
 
     As in measured data, variances follow a power law, and clients share a few strong directions.
 
     Parameters
     ----------
     n : int, default=2000
-        Rows of all clients together.
+        The number of rows of all clients together.
     d : int, default=30
-        Columns.
+        The number of columns.
     clients : int, default=10
-        Clients.
+        The number of clients.
     means : float, default=0.5
-        How far the means of clients differ, in standard deviations. 0 makes them equal.
+        The differences between the means of clients, in standard deviations. 0 makes the means equal.
     sizes : float, default=1.0
-        The number of rows of client i is proportional to (i + 1)^-sizes. 0 makes them equal.
+        The number of rows of client i is proportional to (i + 1)^-sizes. 0 makes the clients equally large.
     spectra : float, default=0.3
-        A client's variances fall with an exponent between 1 - spectra and 1 + spectra. 0 makes them equal.
+        The standard deviation of a client's j-th direction is j^-e, with e between 1 - spectra and 1 + spectra. 0 gives
+        all clients the same spectrum.
     tilt : float, default=0.1
-        How far a client's directions are turned away from the common ones. 0 leaves them alike.
+        The size of the random rotation from the common directions to those of a client. 0 makes the directions equal.
     seed : int, default=0
-        The seed.
+        The seed of the random numbers.
     """
     for what, value in {"n": n, "d": d, "clients": clients}.items():
         checks.integer(what, value, least=1)
@@ -185,7 +186,7 @@ def synthetic(
 
 
 def _with(n: int, d: int, law: Callable[[Array], Array], seed: int) -> Table:
-    """Draw V diag(s) U', with U (d x d) and V (n x d) orthonormalized from uniform(-1, 1) numbers."""
+    """Draw the rows V diag(s) U'. U (d x d) and V (n x d) are orthonormalized matrices of uniform(-1, 1) numbers."""
     checks.integer("d", d, least=1)
     checks.integer("n", n, least=d, remedy="Use at least as many rows as columns.")
     checks.integer("seed", seed)

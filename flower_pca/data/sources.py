@@ -1,7 +1,7 @@
-"""The sources of rows: one function and one table entry per source.
+"""Look up the sources of rows. Each source is one function, with an entry in `SOURCES`.
 
-A source is named by a spec string such as "npz(path='patients.npz', key='X')", or by a bare path. The ending of the
-path picks the source. A folder is a source with one file per client.
+A source is named by a spec string such as "npz(path='patients.npz', key='X')", or by a bare path. For a bare path, the
+ending of the file name determines the source. A folder is a source with one file per client.
 """
 
 from __future__ import annotations
@@ -80,11 +80,12 @@ def folder(
     variants: str | None = None,
     ambiguous: bool | None = None,
 ) -> Table:
-    """Read a folder with one file per client. The files may be of different kinds, and their names go beside, as file.
+    """Read a folder with one file per client. The label column file holds the name of the file of each row.
 
-    Options of text files that are left out are found for each file, so that a German file may be among others. An
-    option holds for all files, or for each file of a mapping such as encoding={"trier": "latin-1"}. If a file may hold
-    a table but cannot be read, it is an error, until `without` names it.
+    The files may be of different kinds. Options of text files that are left out are detected for each file, so German
+    and English files may be mixed. An option applies to all files, or to the files in a mapping such as
+    encoding={"trier": "latin-1"}. If a file may hold a table but cannot be read, an error is raised unless `without`
+    names the file.
 
     Parameters
     ----------
@@ -93,13 +94,13 @@ def folder(
     pattern : str, default="*"
         A pattern that selects files, for example "*.csv".
     columns : sequence of str or None, default=None
-        Names of the columns to use, for files that name their columns.
+        Names of the columns to use, for files with named columns.
     beside : sequence of str, default=()
-        Names of columns that are not features, for files that can have them.
+        Names of columns that are not features, for files with label columns.
     sep : str, mapping or None, default=None
         The separator between cells of csv files.
     header : bool, mapping or None, default=None
-        Whether the first line of csv files holds names: see `csv`.
+        Whether the first line of csv files holds the column names: see `csv`.
     decimal : str, mapping or None, default=None
         The decimal mark of csv files: "." or ",".
     thousands : str, mapping or None, default=None
@@ -109,23 +110,23 @@ def folder(
     gaps : default=None
         Values that stand for a missing value in all files: see `csv`.
     drop : sequence of str, default=()
-        Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
+        Names of columns to leave out, or patterns such as "lab_*". These columns may hold anything.
     without : sequence of str, default=()
         Names of files to leave out, without their endings, or patterns.
     layer : str or None, default=None
         The layer of .h5ad files to read: see `h5ad`.
     use_highly_variable : bool or None, default=None
-        Whether to take only the genes that each file marks.
+        Whether to use only the genes that each .h5ad file marks as highly variable.
     normalize : float or None, default=None
-        The sum that each cell is scaled to.
+        The sum to which each cell of .h5ad files is scaled.
     log : bool or None, default=None
-        Whether each entry x then becomes log(1 + x).
+        Whether each entry x of .h5ad files is replaced by log(1 + x), after `normalize`.
     people : mapping or None, default=None
-        Lists of the people to use, by the name of the .bed file: {"ulm": "unrelated-ulm.txt"}. See `bed`.
+        Files that list the people to use, by the name of the .bed file: {"ulm": "unrelated-ulm.txt"}. See `bed`.
     variants : str or None, default=None
-        A list of the variants to use from all .bed files: see `bed`.
+        A file that lists the variants to use from all .bed files: see `bed`.
     ambiguous : bool or None, default=None
-        Whether to keep variants A/T and C/G of .bed files.
+        Whether to keep A/T and C/G variants of .bed files.
     """
     if people is not None and not isinstance(people, Mapping):
         raise ConfigError(
@@ -157,7 +158,7 @@ def folder(
     tables = _tables(files, options, texts("drop", drop))
     usual = usual_table(tables)
     first = tables[usual]
-    # The tables differ in the order of their columns, so all take the sorted order.
+    # If the files order their columns differently, all tables take the sorted order.
     if first.names and any(table.names != first.names for table in tables):
         first = first.pick(tuple(sorted(first.names)))
     read = zip(tables, files, strict=True)
@@ -185,11 +186,12 @@ def parties(
     Parameters
     ----------
     spec : str
-        A folder with one file per client. Or, for a trial, one table, whose columns are dealt out in order.
+        A folder with one file per client. For a trial, it may also be a single table. Its columns are then split into
+        consecutive groups, one per client.
     ids : str or None, default=None
-        The name of the column of row identifiers, or None.
+        The name of the column of row identifiers, if there is one.
     clients : int or None, default=None
-        The number of clients. By default, the number of files in a folder, else 2.
+        The number of clients. By default, it is the number of files in the folder, or 2 for a single table.
     drop : sequence of str, default=()
         Names of columns to leave out, or patterns.
     without : sequence of str, default=()
@@ -231,14 +233,14 @@ def parties(
         return [replace(whole, values=whole.rows[:, part[0] : part[-1] + 1], parts=()).bare() for part in parts]
 
 
-DRAWN: Final = (synthetic, geometric, arithmetic)  # These are drawn from a seed, without a file.
+DRAWN: Final = (synthetic, geometric, arithmetic)  # These sources draw random rows from a seed and read no file.
 
-_OTHERS: Final = {  # endings of files that cannot be read, and what to do with them
+_OTHERS: Final = {  # endings of files that cannot be read, with advice for each
     **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
     **dict.fromkeys((".pgen", ".bgen", ".vcf", ".bcf", ".vcf.gz"), "Write it as .bed first: plink2 --make-bed."),
     ".dat": "Rename it to .txt if it is a table of text.",
 }
-# The endings of files that may hold a table, so that a site may be meant.
+# Files with these endings cannot be read but may hold the table of a site.
 _UNREAD: Final = (*_OTHERS, ".orc", ".rds", ".rdata", ".sqlite", ".db", ".json", ".jsonl", ".avro", ".mat", ".por")
 _WORDS: Final = ("readme", "license", "licence", "notes")  # Files with these names hold no table.
 
@@ -258,12 +260,23 @@ def make(
     ids: str | None = None,
     gaps: Any = None,
 ) -> Any:
-    """Read the rows of a spec string or a bare path: a two-dimensional array, dense, memory-mapped or sparse.
+    """Read the rows of a source.
 
-    If the source names its columns or knows its lines, the result is a `Table` that keeps them. If `needed` is given,
-    unusable columns beside the `needed` ones are no error: see `table_with`. Columns in `words` are kept as text, so
-    that numeric columns can be made from them. `ids` names the column that says whose row each is. `gaps` says what
-    stands for a missing value: [".", -999], or lists by column.
+    The result is a two-dimensional array, which may be dense, memory-mapped or sparse. If the source has column names,
+    text columns or row identifiers, the result is a `Table`.
+
+    Parameters
+    ----------
+    spec : str
+        A spec string or a bare path.
+    needed : sequence of str or None, default=None
+        Names of the columns that must be usable. Other unusable columns are ignored: see `table_with`.
+    words : sequence of str, default=()
+        Names of columns to keep as text, so that numeric columns can be made from them.
+    ids : str or None, default=None
+        The name of the column of row identifiers.
+    gaps : default=None
+        Values that stand for a missing value: [".", -999], or one list per column.
     """
     if isinstance(spec, str):
         checks.path_of("the data", spec)
@@ -279,7 +292,7 @@ def make(
 
 
 def is_random(spec: str) -> bool:
-    """Return whether the rows of a spec are drawn from a seed, without reading a file."""
+    """Return whether a source draws its rows from a seed instead of reading a file."""
     return _source(spec).func in DRAWN
 
 
@@ -287,7 +300,7 @@ def size_drawn(spec: str) -> int:
     """Return an upper bound for the number of random numbers that a spec draws."""
     known = inspect.signature(_source(spec)).parameters
     given = [known[name].default if name in known else 1 for name in ("n", "d", "clients")]
-    # The source itself refuses other values, by name.
+    # A size that is not a whole number counts as 0 here. The source itself refuses it later.
     rows, columns, sites = (size if isinstance(size, int) else 0 for size in given)
     return max(rows * columns, sites * columns**2)
 
@@ -302,24 +315,24 @@ def table(
     words: Sequence[str] = (),
     gaps: Any = None,
 ) -> Table:
-    """Read the rows of a source, with all that is known of them.
+    """Read the rows of a source, with their column names, labels, identifiers and origin.
 
     Parameters
     ----------
     spec : str
         A spec string or a bare path.
     beside : sequence of str, default=()
-        Names of columns to keep beside the rows, in addition to those in the spec.
+        Names of label columns, in addition to the label columns in the spec.
     columns : sequence of str or None, default=None
-        Names of the columns to use, unless the spec names some.
+        Names of the columns to use, unless the spec names columns.
     drop : sequence of str, default=()
-        Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
+        Names of columns to leave out, or patterns such as "lab_*". These columns may hold anything.
     without : sequence of str, default=()
         Names of files of a folder to leave out, or patterns.
     words : sequence of str, default=()
-        Names of columns to keep as text, from which numeric columns are made: see `names.levels`.
+        Names of columns to keep as text, so that numeric columns can be made from them: see `names.levels`.
     gaps : default=None
-        Values that stand for a missing value, unless the spec lists them: see `delimited.csv`.
+        Values that stand for a missing value, unless the spec lists such values: see `delimited.csv`.
     """
     if words:
         plain = columns and [name for name in columns if name not in words]
@@ -337,7 +350,7 @@ def table(
 def words_among(
     spec: str, covariates: Sequence[str], *, drop: Sequence[str] = (), without: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the covariates that hold words in a source. It has to be read, because only its cells show this."""
+    """Return the covariates that hold words. The source is read, because only the cells show which columns do."""
     if not covariates:
         return ()
     cells = table(spec, beside=covariates, drop=drop, without=without).beside
@@ -345,23 +358,24 @@ def words_among(
 
 
 def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = (), gaps: Any = None) -> Table:
-    """Read rows of which only the needed columns must be numbers at all sites.
+    """Read the rows of a source in which only the needed columns must hold numbers at all sites.
 
-    A run of some columns can so be read again without complaints about the columns that it left out.
+    So rows for an earlier run can be read again without errors about columns that the run did not use.
     """
     if needed is None:
         return table(spec, beside=beside, gaps=gaps)
     names = tuple(map(str, needed))
-    # These columns of words become columns such as ward=surgery.
+    # A needed column such as ward=surgery is made from the column of words ward.
     words = tuple(dict.fromkeys(filter(None, map(source_of, names))))
     if words:
-        with suppress(ConfigError):  # A file without such columns still has the columns that are needed.
+        # If the file does not have these columns of words, it is read by the full names below.
+        with suppress(ConfigError):
             return _of_all_or(spec, [name for name in names if not source_of(name)], beside, gaps, words)
     return _of_all_or(spec, names, beside, gaps)
 
 
 def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], gaps: Any, words: Sequence[str] = ()) -> Table:
-    """Read all columns of a table, or only the named ones if other columns are unusable."""
+    """Read all columns of a table, or only the columns in `names` if other columns are unusable."""
     try:
         return table(spec, beside=beside, words=words, gaps=gaps)
     except DataError:
@@ -427,7 +441,7 @@ _DROPPED: Final = "column to leave out"
 def _parties_of_folder(
     path: str, pattern: str, ids: str | None, options: Mapping[str, Any], drop: Sequence[str], without: Sequence[str]
 ) -> list[Table]:
-    """Return one table per file. Each file holds different columns of the same people."""
+    """Return one table per file of a folder in which each file holds different columns of the same people."""
     _, files = files_of(path, pattern, without)
     wanted = dict(options) if ids is None else {"ids": ids, **options}
     pairs = zip(_tables(files, wanted, drop, people=ids is None), _sites(files), strict=True)
@@ -435,7 +449,7 @@ def _parties_of_folder(
 
 
 def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
-    """Return the folder and its files, without those to leave out, ordered by name with client2 before client10."""
+    """Return the folder and its data files, except for the files in `without`. They are sorted by `natural`."""
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
@@ -452,7 +466,7 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
     if not files:
         remedy, below = "Check the path and the pattern.", f"*/{pattern}"
         if any(ending(file) in ENDINGS for file in place.glob(below)):
-            remedy = f"Its folders have some: write folder(path={path!r}, pattern={below!r}), a client for each file."
+            remedy = f"To read its subfolders, write folder(path={path!r}, pattern={below!r}), a client for each file."
         raise DataError(
             f"The folder {place} has no files that match {pattern!r} and end in {_endings()}. {remedy}",
             place=str(place),
@@ -461,23 +475,24 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
 
 
 def _others(files: Sequence[Path]) -> list[Path]:
-    """Return the files that may be tables by their ending, but that flower_pca cannot read."""
-    # Skip files of other programs, such as the lock file of an open spreadsheet.
+    """Return the files that may be tables by their ending, but cannot be read."""
+    # Skip hidden and temporary files, such as the lock file of an open spreadsheet.
     seen = [file for file in files if not file.name.startswith((".", "~")) and ending(file) not in ENDINGS]
     return [file for file in seen if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS]
 
 
 def _is_no_file(path: Path) -> bool:
-    """Return whether a path is a pipe, a device or a folder. A broken link is not: reading it names the fault."""
+    """Return whether a path is a pipe, a device or a folder. A broken link is none of these and fails when read."""
     return path.exists() and not path.is_file() and ending(path) != ".zarr"
 
 
 def _require_none(unread: Sequence[Path], folder: Path) -> None:
-    """Refuse a folder in which some file may be a site that would silently be missing."""
+    """Raise a DataError if the folder has files that may be sites but cannot be read, so that no site is lost."""
     if names := sorted(path.name for path in filter(_is_no_file, unread)):
         raise DataError(
-            f"{folder} has {_possible(names, 'a name', 'names')}, but not as a regular file: {enumeration(names)}. "
-            f"Replace pipes, devices and folders by files, or leave them out with {option('without', names)}."
+            f"{folder} has {_possible(names, 'an entry', 'entries')}, but not as a regular file: "
+            f"{enumeration(names)}. Replace pipes, devices and folders by files, or leave them out with "
+            f"{option('without', names)}."
         )
     if names := sorted(file.name for file in unread):
         raise DataError(
@@ -487,12 +502,12 @@ def _require_none(unread: Sequence[Path], folder: Path) -> None:
 
 
 def _possible(names: Sequence[str], one: str, several: str) -> str:
-    """Write what may be a site, or several sites, for a message."""
+    """Return the phrase for one or several files that may be sites, for a message."""
     return f"{one} that may be a site" if len(names) == 1 else f"{several} that may be sites"
 
 
 def _endings() -> str:
-    """List the endings of files that can be read. The packed forms of text are mentioned once."""
+    """List the endings of readable files for a message. The compressed forms of text files are mentioned once."""
     plain = (end for end in ENDINGS if not end.endswith((".gz", ".zip")))
     return f"{', '.join(plain)}; text files also with .gz or .zip at the end"
 
@@ -500,8 +515,9 @@ def _endings() -> str:
 def _tables(
     files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, people: bool = False
 ) -> list[Table]:
-    """Read the tables of these files, without the columns to leave out. With `people`, a column of text may say whose
-    rows they are.
+    """Read the tables of these files, without the columns in `drop`.
+
+    If `people` is true, an error about a column of text suggests using this column as row identifiers.
     """
     tables = [_read(file, options) for file in files]
     require_matches(_DROPPED, [name for table in tables for name in table.columns], drop)
@@ -517,21 +533,21 @@ def _tables(
         if table.words:
             raise no_numbers(file, table.words)
     for table, file in zip(tables, files, strict=True):
-        # A site may have no rows yet, but it must have the same columns. A file without a line has none.
+        # A site may have no rows yet, but its file must name its columns.
         if table.ndim == 2 and not len(table) and (not table.columns or not any(map(len, tables))):
             raise no_rows(file)
     return tables
 
 
 def _read(file: Path, options: Mapping[str, Any]) -> Table:
-    """Read the table of a file with the options that apply to its kind."""
+    """Read the table of a file, with the options that apply to this kind of file."""
     reader = ENDINGS[ending(file)]
     known = inspect.signature(reader).parameters
-    own = {name: _of_file(value, file) if name in _BY_FILE else value for name, value in options.items()}
-    given = {name: value for name, value in own.items() if value is not None}
+    of_file = {name: _of_file(value, file) if name in _BY_FILE else value for name, value in options.items()}
+    given = {name: value for name, value in of_file.items() if value is not None}
     gaps = None if "gaps" in known else given.pop("gaps", None)
     for name in given:
-        # Options of text files do not concern other files in the folder.
+        # Options of text files are ignored for other files in the folder.
         if name not in known and name not in _OF_TEXT:
             raise ConfigError(
                 f"{file} cannot be read with {name}={shown(given[name])}. Leave {name} out, or use "
@@ -564,7 +580,7 @@ def _called(file: Path) -> tuple[str, str, str]:
 
 
 def _require_files(folder: Path, files: Sequence[Path], options: Mapping[str, Any]) -> None:
-    """Refuse an option that has a value for a file that is not there."""
+    """Raise a ConfigError if an option has a value for a file that the folder does not have."""
     known = [name for file in files for name in _called(file)]
     for setting, value in options.items():
         if not isinstance(value, Mapping) or setting not in _BY_FILE:
@@ -579,7 +595,7 @@ def _require_files(folder: Path, files: Sequence[Path], options: Mapping[str, An
 
 
 def _sites(files: Sequence[Path]) -> list[str]:
-    """Name clients by their files, or by their folders if the files have the same names."""
+    """Return a name for each client: the name of its file, or of its folder if several files have the same name."""
     parents = [file.parent.name for file in files]
     for names in ([stem(file) for file in files], [file.name for file in files], parents):
         if len(set(names)) == len(names):
@@ -588,24 +604,24 @@ def _sites(files: Sequence[Path]) -> list[str]:
 
 
 def usual_table(tables: Sequence[Table]) -> int:
-    """Return the position of the first table that has the most common columns."""
+    """Return the position of the first table that has the most common set of columns."""
     headings = (Heading.of_names(table.names or (), table.shape[-1]) for table in tables)
     return usual_place(headings)
 
 
 def like(first: Table, table: Table, one: Path, other: Path) -> Table:
-    """Put the columns of a table into the order of the first table, by name."""
+    """Return a table with its columns in the order of the first table. Raise a DataError if the columns differ."""
     if table.names == first.names and table.shape[-1] == first.shape[-1]:
         return table
     if table.names and first.names and sorted(table.names) == sorted(first.names):
         return table.pick(first.names)
-    own = Heading.of_names(table.names or (), table.shape[-1])
-    others = Heading.of_names(first.names or (), first.shape[-1])
-    raise own.mismatch(str(other), others, one.name).error(DataError)
+    heading = Heading.of_names(table.names or (), table.shape[-1])
+    expected = Heading.of_names(first.names or (), first.shape[-1])
+    raise heading.mismatch(str(other), expected, one.name).error(DataError)
 
 
 def is_table(file: Path) -> bool:
-    """Return whether a file is a table, judged by its name."""
+    """Return whether a file is a table, according to its name."""
     is_text = ending(file) == ".txt"
     return (
         ending(file) in ENDINGS
@@ -615,20 +631,20 @@ def is_table(file: Path) -> bool:
 
 
 def natural(file: Path) -> list[Any]:
-    """Return a sort key that puts client2 before client10. Files with the same name are ordered by folder."""
+    """Return a sort key that puts client2 before client10. Files with the same name are sorted by folder."""
     return [
-        # Python cannot compare a number with a word, so each has its kind in front.
+        # Python cannot compare a number with a word, so 0 marks numbers and 1 marks words.
         [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"(\d+)", part)]
         for part in (file.name, *file.parent.parts)
     ]
 
 
 class Arrivals:
-    """The files of a folder as batches, ordered by name. Files may arrive during the run.
+    """A stream that reads each file of a folder as a batch, in the order of the names. Files may arrive during the run.
 
-    A file counts once its name ends in one of `ENDINGS`. Write it under another name and then rename it, so that it is
-    never read half-written. Names must increase (a date, a number with leading zeros), because a file whose name comes
-    before the newest batch is never read.
+    A file is read once its name ends in one of `ENDINGS`. Write it under another name and then rename it, so that it is
+    never read half-written. Names must increase, like dates or numbers with leading zeros, because a file is never read
+    if its name comes before the name of the newest batch.
 
     Parameters
     ----------
@@ -645,7 +661,7 @@ class Arrivals:
             )
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """Return the batch of the first file after the cursor, the name of the file, and how many files wait."""
+        """Return the rows of the first file after the cursor, the name of this file, and the number of later files."""
         tables = filter(is_table, self._path.iterdir())
         names = sorted(path.name.encode() for path in tables)
         waiting = [name for name in names if name > cursor]

@@ -15,7 +15,7 @@ from flower_pca.data.typed import table_of
 from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
 
-_SIZE: Final = 4.0  # Bytes of memory for each byte of an unpacked sheet, because each cell becomes a Python number.
+_SIZE: Final = 4.0  # bytes of memory per byte of an unpacked sheet, because each cell becomes a Python object
 _ENCRYPTED: Final = b"E\x00n\x00c\x00r\x00y\x00p\x00t\x00e\x00d\x00P\x00a\x00c\x00k\x00a\x00g\x00e"
 _OLE: Final = b"\xd0\xcf\x11\xe0"  # the first bytes of an old Excel file, or of one with a password
 
@@ -31,26 +31,26 @@ def excel(
     gaps: Any = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """Read a sheet of a spreadsheet, whose first line names the columns. Needs python-calamine.
+    """Read a sheet of a spreadsheet. Its first line holds the column names. Needs python-calamine.
 
     Parameters
     ----------
     path : str
         The file.
     sheet : str, int or None, default=None
-        The name of the sheet, or its number, which starts at 0. If left out, only one sheet may have cells.
+        The name of the sheet, or its number, counted from 0. By default, it is the only sheet with cells.
     header : bool, default=True
-        Whether the first line names the columns.
+        Whether the first line holds the column names.
     columns : sequence of str or None, default=None
-        Names of the columns to use. If left out, all columns are used except the ones in `beside`.
+        Names of the columns to use. By default, all columns that are not in `beside`.
     beside : sequence of str, default=()
-        Names of columns that are not features, for example labels or ids. They may be text.
+        Names of columns that are not features, such as labels or row identifiers. They may hold text.
     ids : str or None, default=None
-        The name of the column that identifies the person of each row.
+        The name of the column of row identifiers.
     gaps : default=None
-        Further codes of missing values. Empty cells and NA are always missing: see `csv`.
+        Values that stand for a missing value, in addition to empty cells and NA: see `csv`.
     max_gb : float, default=1.0
-        How much memory the file may take. A spreadsheet can only be read as a whole.
+        The memory limit in GB, because a spreadsheet can only be read whole.
     """
     checks.choice("header", header, (True, False))
     with requires("python-calamine", "to read spreadsheets"):
@@ -86,7 +86,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _require_open(file: Path) -> None:
-    """Refuse a file that is protected by a password."""
+    """Raise a DataError if the file is protected by a password."""
     with file.open("rb") as raw:
         start = raw.read(4)
         if start == _OLE and file.suffix.lower() not in (".xls",):
@@ -125,13 +125,13 @@ def _sheet(file: Path, book: Any, sheet: str | int | None) -> Any:
 
 
 def _require_names(file: Path, first: Sequence[Any], line: int) -> None:
-    """Refuse a first line with hardly any name: a title above the table, or merged cells."""
+    """Raise a DataError if the first line lacks names, as below a title or with merged cells, or holds numbers."""
     there = [cell for cell in first if _is_filled(cell)]
     if len(there) < len(first) and any(isinstance(cell, str) for cell in there):
         empty = labels.count(len(first) - len(there), "cell")
         raise DataError(
-            f"Line {line} of {file} names {len(there)} of {len(first)} columns and leaves {empty} empty, as merged "
-            "cells or a title above the table do. Write one name above each column, in the first line."
+            f"Line {line} of {file} names {len(there)} of {len(first)} columns and leaves {empty} empty. It may hold "
+            "merged cells or a title. Write one name above each column, in the first line."
         )
     if numbers := [cell for cell in first if not isinstance(cell, str)]:
         raise DataError(

@@ -25,22 +25,23 @@ _NAMES: Final = ("feature_names", "columns")  # Arrays with these names hold the
 
 
 def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None) -> Table:
-    """Read an array of an HDF5 file in pieces. Other arrays of the file may go beside. Needs h5py.
+    """Read an array of an HDF5 file in pieces. Other arrays of the file may hold labels. Needs h5py.
 
-    An array of text called feature_names or columns names the columns, if it is as long as a row.
+    An array of text called feature_names or columns holds the names of the columns.
 
     Parameters
     ----------
     path : str
         The file.
     key : str, default="X"
-        The name of the array, or of a group that holds a sparse matrix. A file with one array needs none.
+        The name of the array, or of a group that holds a sparse matrix. It may be left out if the file has only one
+        two-dimensional array.
     beside : sequence of str, default=()
-        Names of arrays with one value for each row.
+        Names of arrays of labels, with one value per row.
     ids : str or None, default=None
-        The name of the one that says whose row it is.
+        The name of the array of row identifiers.
     gaps : default=None
-        Numbers that stand for a missing value: [-999], or lists by column.
+        Numbers that stand for a missing value: [-999], or one list per column.
     """
     with requires("h5py", "to read HDF5"):
         import h5py
@@ -52,20 +53,20 @@ def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None
 def zarr(
     *, path: str, key: str | None = None, beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None
 ) -> Table:
-    """Read a zarr array, or one of a group, in pieces. Needs zarr.
+    """Read a zarr array, or an array of a zarr group, in pieces. Needs zarr.
 
     Parameters
     ----------
     path : str
         The folder of the store.
     key : str or None, default=None
-        The name of the array in a group.
+        The name of the array in a group. By default, it is X.
     beside : sequence of str, default=()
-        Names of arrays of the group with one value for each row.
+        Names of arrays of labels in the group, with one value per row.
     ids : str or None, default=None
-        The name of the one that says whose row it is.
+        The name of the array of row identifiers.
     gaps : default=None
-        Numbers that stand for a missing value: [-999], or lists by column.
+        Numbers that stand for a missing value: [-999], or one list per column.
     """
     with requires("zarr", "to read zarr"):
         import zarr as store
@@ -82,7 +83,7 @@ def zarr(
 
 
 def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: str | None, gaps: Any) -> Table:
-    """Return the table of a file with several arrays, one of which has the rows."""
+    """Return the table of a file with several arrays. The array named `key` holds the rows."""
     members = list(opened)
     tables = [name for name in members if len(getattr(opened[name], "shape", ())) == 2]
     if key not in opened and key == "X" and len(tables) == 1:
@@ -106,15 +107,15 @@ def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: st
     named = tuple(map(str, _values(opened[of_names]).tolist())) if of_names else ()
     if named and len(named) != d:
         raise DataError(
-            f"{of_names} of {file} has {labels.count(len(named), 'name')} for {labels.count(d, 'column')}. Name each "
-            "column, or leave the names out."
+            f"The array {of_names} of {file} has {labels.count(len(named), 'name')} for {labels.count(d, 'column')}. "
+            "Name each column, or remove this array."
         )
     known = Columns(named, str(file)).names
     return emptied(Table.of_file(file, held(source, file), known, columns, ids=ids), gaps)
 
 
 def _values(array: Any) -> Array:
-    """Read an array into memory, with bytes as text."""
+    """Read an array into memory. Bytes are decoded to text."""
     values = np.asarray(array.asstr()[:] if _is_text(array) else array[:])
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8")
@@ -136,26 +137,26 @@ def h5ad(
     beside: Sequence[str] | None = None,
     gaps: Any = None,
 ) -> Table:
-    """Read the cells of an .h5ad file in pieces. Genes name the columns. Needs h5py.
+    """Read the cells of an .h5ad file in pieces, with a row per cell and a column per gene. Needs h5py.
 
-    The names of cells become the ids of the rows, and the columns of obs go beside.
+    The names of the cells become the row identifiers, and the columns of obs become label columns.
 
     Parameters
     ----------
     path : str
         The file.
     layer : str or None, default=None
-        The layer to read; X, if left out.
+        The layer to read. By default, X is read.
     use_highly_variable : bool, default=False
-        Whether to take only the genes that the column highly_variable of var marks.
+        Whether to use only the genes that the column highly_variable of var marks.
     normalize : float or None, default=None
-        The sum over all genes that each cell is scaled to, such as 1e4; see `cells`.
+        The sum over all genes to which each cell is scaled, such as 1e4. See `cells`.
     log : bool, default=False
-        Whether each entry x then becomes log(1 + x).
+        Whether each entry x is replaced by log(1 + x), after `normalize`.
     beside : sequence of str or None, default=None
-        Names of columns of obs to keep beside the rows; all, if left out.
+        Names of the columns of obs to keep as label columns. By default, all columns are kept.
     gaps : default=None
-        Numbers that stand for a missing value: [-999], or lists by gene.
+        Numbers that stand for a missing value: [-999], or one list per gene.
     """
     with requires("h5py", "to read .h5ad files"):
         import h5py
@@ -164,7 +165,7 @@ def h5ad(
         for part in ("var", "obs"):
             if part not in opened:
                 raise DataError(
-                    f"{file} has no {part}, so it is not a file of anndata. Read it with h5(path={path!r})."
+                    f"{file} has no {part}, so it was not written by anndata. Read it with h5(path={path!r})."
                 )
         matrix = _matrix(file, opened, layer)
         source = adapters.of(matrix, str(file))
@@ -172,7 +173,7 @@ def h5ad(
         if (len(whose), len(genes)) != source.shape:
             raise DataError(
                 f"The rows of {file} are {source.shape[0]:,} x {source.shape[1]:,}, but obs has {len(whose):,} names "
-                f"and var {len(genes):,}. Write the file again with adata.write_h5ad."
+                f"and var has {len(genes):,} names. Write the file again with adata.write_h5ad."
             )
         names = tuple(map(labels.clean, genes))
         annotated.require_different(names, str(file), "Run adata.var_names_make_unique() and write the file again.")
@@ -211,7 +212,7 @@ def _matrix(file: Path, opened: Any, layer: str | None) -> Any:
 
 def _index(group: Any) -> list[str]:
     """Return the row names of a data frame in a file."""
-    if not hasattr(group, "keys"):  # Old versions wrote a record for each row.
+    if not hasattr(group, "keys"):  # Old versions of anndata wrote an array of records, one for each row.
         values = np.asarray(group[:])
         return [_decoded(value) for value in values[(values.dtype.names or ("index",))[0]].tolist()]
     name = group.attrs.get("_index", "_index")

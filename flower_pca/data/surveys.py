@@ -1,4 +1,4 @@
-"""Read files of SPSS, Stata and SAS with pyreadstat. They can only be read whole."""
+"""Read files of SPSS, Stata and SAS with pyreadstat. These files can only be read whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flower_pca.data.reading import reading, require_memory
 from flower_pca.data.typed import table_of
 from flower_pca.names.table import Table
 
-_SIZE: Final = 40  # bytes of memory for a cell while it is read: a Python number, and its place in a list
+_SIZE: Final = 40  # bytes of memory for a cell while the file is read: a Python number and a reference in a list
 
 
 def spss(
@@ -25,24 +25,24 @@ def spss(
     encoding: str | None = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """Read a file of SPSS: .sav or .zsav. Values that the file declares missing become NaN. Needs pyreadstat.
+    """Read an SPSS file, .sav or .zsav. Values that the file declares as missing become NaN. Needs pyreadstat.
 
     Parameters
     ----------
     path : str
         The file.
     columns : sequence of str or None, default=None
-        Names of the columns to use. By default, all that are not in `beside`.
+        Names of the columns to use. By default, all columns that are not in `beside`.
     beside : sequence of str, default=()
-        Names of columns that are not features: labels, or row identifiers. They may be text.
+        Names of columns that are not features, such as labels or row identifiers. They may hold text.
     ids : str or None, default=None
-        The name of a column that says whose row it is.
+        The name of the column of row identifiers.
     gaps : default=None
-        What stands for a missing value beside what the file says: see `csv`.
+        Values that stand for a missing value, in addition to the ones that the file declares: see `csv`.
     encoding : str or None, default=None
-        Of the file; as it says itself, if left out.
+        The encoding of the file. By default, the encoding that the file declares.
     max_gb : float, default=1.0
-        The memory limit, because the file can only be read whole.
+        The memory limit in GB, because the file can only be read whole.
     """
     return _read("read_sav", "a file of SPSS", path, encoding, max_gb, columns, beside, ids, gaps)
 
@@ -57,7 +57,7 @@ def stata(
     encoding: str | None = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """Read a file of Stata: .dta. Its missing values, . and .a to .z, become NaN. Needs pyreadstat.
+    """Read a Stata file, .dta. Its missing values, . and .a to .z, become NaN. Needs pyreadstat.
 
     The parameters are those of `spss`.
     """
@@ -74,7 +74,7 @@ def sas(
     encoding: str | None = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """Read a file of SAS: .sas7bdat, or .xpt, its transport format. Needs pyreadstat.
+    """Read a SAS file: .sas7bdat, or the transport format .xpt. Needs pyreadstat.
 
     The parameters are those of `spss`.
     """
@@ -97,7 +97,7 @@ def _read(
         import pyreadstat
     read: Callable[..., Any] = getattr(pyreadstat, reader)
     with reading(path, rule) as file:
-        file.stat()  # pyreadstat raises an error of its own if the file is missing.
+        file.stat()  # If the file is missing, Python's own error is clearer than pyreadstat's.
         try:
             about = read(str(file), metadataonly=True, encoding=encoding)[1]
             cells = (about.number_rows or 0) * (about.number_columns or 0)
@@ -110,7 +110,7 @@ def _read(
 
 
 def _errors(package: Any) -> tuple[type[Exception], ...]:
-    """Return the errors that pyreadstat raises. Newer versions have one kind more."""
+    """Return the kinds of errors that pyreadstat raises, which depend on its version."""
     return tuple(getattr(package, name) for name in ("ReadstatError", "PyreadstatError") if hasattr(package, name))
 
 

@@ -1,7 +1,7 @@
-"""Read text files of any encoding, plain or packed.
+"""Read text files of any encoding, plain or compressed.
 
-A file is decoded by its byte-order mark, by the given encoding, or as UTF-8. If a byte cannot be decoded, the error
-names its line and its position, and the option that may help.
+The byte-order mark determines how a file is decoded. Without a mark, the given encoding or UTF-8 is used. If a byte
+cannot be decoded, the error names its line, its position in the line, and the option that may help.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _MARKS: Final = {  # Longer marks come first, because the mark of UTF-32 begins 
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Encodings to try next.
+# If a file cannot be decoded with the first encoding, the error recommends the second one.
 _OTHER: Final = {"utf-16": "utf-8", "utf-32": "utf-8", "latin-1": "cp1252"}
-_LOOK: Final = 4096  # bytes at the start that show what kind of file it is
+_LOOK: Final = 4096  # number of bytes at the start of a file that are examined to determine its kind
 _PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 
 
 @contextmanager
 def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
-    """Open the file as text. An error about a byte says where it is and what to do."""
+    """Open the file as text. If a byte cannot be decoded, raise a DataError that names its place and a remedy."""
     usual = "utf-8"
     if encoding is not None:
         usual = _codec(encoding)
@@ -45,12 +45,12 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
     used = next(marked, usual)
     _require_text(file, start, used, given=encoding is not None)
     try:
-        # The csv module wants line ends as they are, because a quoted cell may contain some.
+        # The csv module needs line ends unchanged, because a quoted cell may contain line ends.
         with bytes_of(file) as raw, io.TextIOWrapper(raw, encoding=used, newline="") as lines:
             yield lines
     except UnicodeError as error:
         got = _place(file, used) or f"bytes that are not text ({getattr(error, 'reason', error)})"
-        remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or the encoding of the file."
+        remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or name another encoding."
         raise DataError(
             f"The data file {file} is not text in {_words(used)}: it has {got}. {remedy}", place=str(file)
         ) from error
@@ -58,18 +58,19 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
 
 @contextmanager
 def bytes_of(file: Path) -> Iterator[Any]:
-    """Open the bytes of a text file, unpacked if it is gzip or zip."""
+    """Open a text file as bytes. A gzip or zip file is decompressed."""
     kind = ending(file)
     if kind.endswith(".gz"):
         with gzip.open(file, "rb") as raw:
             yield raw
     elif kind.endswith(".zip"):
         with zipfile.ZipFile(file) as archive:
-            # macOS adds a folder of its own to a zip file.
+            # macOS adds the folder __MACOSX to zip files.
             inside = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
             if len(inside) != 1:
                 raise DataError(
-                    f"{file} holds {labels.count(len(inside), 'file')}. Unpack it, or pack one table into a zip file."
+                    f"{file} holds {labels.count(len(inside), 'file')}, but a zip file must hold one table. Unpack it, "
+                    "or make one zip file per table."
                 )
             if archive.getinfo(inside[0]).flag_bits & 1:
                 raise DataError(f"{file} is encrypted. Unpack it with its password first.")
@@ -81,10 +82,10 @@ def bytes_of(file: Path) -> Iterator[Any]:
 
 
 def option(file: Path, **options: Any) -> str:
-    """Return how to read the file with these options, alone or in a folder."""
+    """Return advice that shows how to read the file with these options, alone or as part of a folder."""
     given = ", ".join(f"{name}={value!r}" for name, value in options.items())
     of_this = ", ".join(f"{name}={ {stem(file): value}!r}" for name, value in options.items())
-    return f"Write csv(path={str(file)!r}, {given}); of a folder, folder(..., {of_this})"
+    return f"Write csv(path={str(file)!r}, {given}); for a folder, folder(..., {of_this})"
 
 
 def _codec(encoding: object) -> str:
@@ -106,7 +107,7 @@ def _codec(encoding: object) -> str:
 
 
 def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
-    """Refuse a packed file, or UTF-16 text without a mark, which has zeros between its letters."""
+    """Raise a DataError for a compressed file, or for a file with zero bytes, such as UTF-16 text without a mark."""
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:
@@ -115,10 +116,10 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
     if "16" in used or "32" in used or b"\0" not in start:
         return
     remedy = "Correct the line, or name the source with a spec that reads this kind of file."
-    # In UTF-16, every other byte of Latin text is zero. A few zeros alone are a damaged line.
+    # In UTF-16, every other byte of Latin text is zero. If there are only a few zeros, a line is damaged.
     if not given and 4 * start.count(0) >= len(start):
         order = "utf-16-be"
-        # With the low byte first, the zero comes second.
+        # In little-endian order, the zero is the second byte of a letter.
         if start[1::2].count(0) >= start[::2].count(0):
             order = "utf-16-le"
         remedy = f"{option(file, encoding=order)} if it is in UTF-16."
@@ -129,17 +130,17 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
 
 
 def _place(file: Path, used: str) -> str:
-    """Return the first byte that is not valid in this encoding, and its line, or "" if lines cannot be found."""
+    """Describe the first byte that is invalid in this encoding and its line. Return "" for UTF-16 and UTF-32."""
     if "16" in used or "32" in used:
         return ""
     with bytes_of(file) as raw:
         for number, line in enumerate(raw, 1):
             try:
-                # The byte-order mark counts here, so that bytes of the first line keep their positions.
+                # Decode without "-sig", because the byte-order mark counts in the position of a byte.
                 line.decode(used.removesuffix("-sig"))
             except UnicodeError as error:
                 at = getattr(error, "start", 0)
-                return f"the byte 0x{line[at]:02x} in line {number} (byte {at + 1} of it)"
+                return f"the byte 0x{line[at]:02x} in line {number} (byte {at + 1} of the line)"
     return ""
 
 

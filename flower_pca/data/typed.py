@@ -1,4 +1,4 @@
-"""Tables from columns that another package has read from a file: numbers become features, words are kept apart."""
+"""Make a table from the columns of a file that another package has read. Columns of words do not become features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flower_pca.names.ids import as_text
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
 
-_SHOWN: Final = 40  # characters of a cell that a message shows
+_SHOWN: Final = 40  # maximum number of characters of a cell in a message
 
 
 def table_of(
@@ -33,7 +33,7 @@ def table_of(
     gaps: Any,
     line: Callable[[int], int] | None = None,
 ) -> Table:
-    """Return the table of a file from its columns, which are lists of values. `line` maps a row to its place."""
+    """Return the table of a file from its columns, which are sequences of values. `line` maps a row to its line."""
     without, n = Gaps.of(gaps), len(columns[0]) if columns else 0
     every = [labels.clean(name) for name in names]
     features, apart, words = chosen(file, every, wanted, with_ids(beside, ids))
@@ -59,7 +59,7 @@ def table_of(
 
 
 def _numbers(values: Any, words: frozenset[str]) -> tuple[Array, list[int]]:
-    """Return the numbers of a column, with NaN for missing values, and the rows that hold words."""
+    """Return the numbers of a column, with NaN for missing values, and the positions of rows that hold words."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values.astype(np.float64), []
     numbers, bad = np.empty(len(values)), []
@@ -76,7 +76,7 @@ def _numbers(values: Any, words: frozenset[str]) -> tuple[Array, list[int]]:
 
 
 def _number(value: Any) -> float:
-    """Return a number that is written as text, as in some spreadsheets, else NaN."""
+    """Return the number in a cell of text, as in some spreadsheets, or NaN if the cell holds no number."""
     try:
         return float(value) if isinstance(value, str) and "_" not in value else math.nan
     except ValueError:
@@ -84,7 +84,7 @@ def _number(value: Any) -> float:
 
 
 def _labels(values: Any, words: frozenset[str]) -> Array:
-    """Return labels as numbers if all are numbers, else as text."""
+    """Return labels as numbers if all of them are numbers, else as text."""
     plain = list(values)
     if plain and all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
         return np.array(plain)

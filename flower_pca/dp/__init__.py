@@ -1,1 +1,1 @@
-"""Differential privacy of single rows: what a budget buys, and the noise that it asks for."""
+"""Differential privacy of single rows: the noise that a budget requires, and what stays visible under it."""

@@ -1,12 +1,13 @@
-"""What can be said about the variances of a run with noise.
+"""Bounds on the variances of a run with noise.
 
 N clients add noise of deviation s / sqrt(m) each, where m = 1 unless they share the noise. This adds S
 = s sqrt(N / m) to each number of their sum, which is a d x p product or a d x d covariance. The largest
 eigenvalue of a symmetric matrix of such noise alone is near S sqrt(2 d) (the edge of the semicircle,
-with S on the diagonal and S / sqrt(2) beside it), and that of the p columns of a product is no larger.
-One more standard deviation covers its variation. Noise on the mean comes in addition: rows that are
-centered at a wrong mean all have the error of the mean as a direction. The total variance comes from
-the first message, with the noise of that message: see `stages.summed_opening`, whose moments these are.
+with S on the diagonal and S / sqrt(2) off the diagonal). The largest eigenvalue for the p columns of a
+product is no larger. One more standard deviation covers its variation. Noise on the mean has a further
+effect: if rows are centered at a wrong mean, the error of the mean becomes a common direction of all
+rows. The total variance comes from the moments of the first message, and contains the noise of this
+message: see `stages.summed_opening`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from flower_pca.names import ranges as public
 from flower_pca.rows.frame import Frame
 from flower_pca.settings.budget import DP
 
-_DEVIATIONS: Final = 2.0  # standard deviations of the total variance that bounds allow for
+_DEVIATIONS: Final = 2.0  # the error of the total variance that bounds allow for, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Certainty:
 
     @property
     def noise_share(self) -> Array:
-        """The largest share of each component's variance that may be noise, (k,)."""
+        """The largest share of each component's variance that noise may cause, (k,)."""
         return np.minimum(1.0 / np.maximum(self.signal, 1.0), 1.0)
 
     @property
@@ -86,9 +87,9 @@ def certainty(
     spent : Spent
         The privacy cost of the run.
     dp : DP or None
-        Its budget, if that is known.
+        The budget of the run, or None if it is unknown.
     frame : Frame
-        The mean and scale of its result.
+        The mean and scale of the run's result.
     rows : int
         The number of rows.
     columns : int
@@ -106,7 +107,7 @@ def certainty(
     frame = _as_measured(frame, dp)
     floor = float(added * spent.noise * (np.sqrt(2.0 * columns) + 1.0) / degrees)
     if frame.mean is not None:
-        floor += _off_centre(frame.scale, added * spent.frame_noise, reach * degrees, columns)
+        floor += _variance_from_mean_noise(frame.scale, added * spent.frame_noise, reach * degrees, columns)
     doubt = _DEVIATIONS * _total_noise(frame, added * spent.frame_noise, reach, columns) / degrees
     number = np.arange(1, len(variances) + 1)
     return Certainty(
@@ -128,7 +129,7 @@ def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> 
 
 
 def _as_measured(frame: Frame, dp: DP | None) -> Frame:
-    """Return the frame in the units in which it was measured. Public ranges are not measured."""
+    """Return the frame in the units of the measurement. With public ranges, these are half widths of the ranges."""
     if dp is None or not dp.public_ranges:
         return frame
     assert frame.mean is not None
@@ -137,10 +138,10 @@ def _as_measured(frame: Frame, dp: DP | None) -> Frame:
     return replace(frame, mean=(frame.mean - middles) / halves, scale=None)
 
 
-def _off_centre(scale: Array | None, deviation: float, reach: float, d: int) -> float:
-    """Return the variance that noise on the mean alone gives a component, because all rows are off by the same vector.
+def _variance_from_mean_noise(scale: Array | None, deviation: float, reach: float, d: int) -> float:
+    """Return the variance that noise on the mean alone gives a component, because all rows get the same error.
 
-    `reach` bounds the length of all rows together.
+    `reach` is the norm to which rows are clipped, times the degrees of freedom.
     """
     step = np.sqrt(3.0) * deviation / reach
     turned = (step * longest(d)) ** 2
@@ -148,7 +149,7 @@ def _off_centre(scale: Array | None, deviation: float, reach: float, d: int) -> 
 
 
 def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
-    """Return the deviation of the sum of squares in the frame, from the noise of the first message."""
+    """Return the standard deviation of the total sum of squares in the frame, due to noise on the first message."""
     sums = frame.mean is not None or frame.scale is not None
     columns, squares, mean = np.ones(d), 1.0, 0.0
     if frame.scale is not None:
@@ -157,7 +158,7 @@ def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
         squares = float(np.linalg.norm(columns))
     if frame.mean is not None:
         mean = float(np.linalg.norm(frame.mean * columns))
-    # The deviation of the noise on a number of the moments, divided by reach squared.
+    # The standard deviation of the noise on each sum of squares. On each sum, it is smaller by the factor `reach`.
     unit = deviation * np.sqrt(3.0 if sums else 2.0)
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
 
@@ -168,8 +169,8 @@ def _components(numbers: list[int]) -> str:
 
 
 def longest(columns: int) -> float:
-    """Return a length that a vector of so many independent normal numbers hardly exceeds.
+    """Return a length that a vector of independent N(0, 1) numbers rarely exceeds.
 
-    It is two standard deviations above the mean of the squared length.
+    Its square is two standard deviations above the mean of the squared length.
     """
     return math.sqrt(columns + 2.0 * math.sqrt(2.0 * columns))

@@ -19,7 +19,7 @@ def delta_of(mu: float, epsilon: float) -> float:
     """Return delta for this epsilon.
 
     Because phi(a) = exp(epsilon) phi(b) for the two arguments a and b, delta = phi(a) (M(-a) - M(-b))
-    with Mills' ratio M(x) = Phi(-x) / phi(x). So no large numbers are subtracted if delta is tiny.
+    with Mills' ratio M(x) = Phi(-x) / phi(x). This form avoids cancellation if delta is tiny.
     """
     from scipy.special import erfcx, ndtr
 
@@ -29,7 +29,7 @@ def delta_of(mu: float, epsilon: float) -> float:
     b = -mu / 2.0 - epsilon / mu
     density = math.exp(-a * a / 2.0)
     second = erfcx(-b / math.sqrt(2.0)) / 2.0
-    # Mills' ratio of -a overflows, while the density vanishes.
+    # For large a, Mills' ratio of -a overflows while the density vanishes.
     if a > 0.0:
         return max(float(ndtr(a) - density * second), 0.0)
     first = erfcx(-a / math.sqrt(2.0)) / 2.0
@@ -37,19 +37,19 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """Return the least epsilon >= 0 with this delta."""
+    """Return the least epsilon >= 0 for which (epsilon, delta) holds."""
     if delta_of(mu, 0.0) <= delta:
         return 0.0
     return _least(lambda epsilon: delta_of(mu, epsilon) <= delta)
 
 
 def noise_of(epsilon: float, delta: float) -> float:
-    """Return the largest mu that satisfies (epsilon, delta)."""
+    """Return the largest mu for which (epsilon, delta) holds."""
     return 1.0 / _least(lambda multiplier: delta_of(1.0 / multiplier, epsilon) <= delta)
 
 
 def _least(holds: Callable[[float], bool]) -> float:
-    """Return the least positive number from which on a condition holds. The result is never below this number."""
+    """Return the least positive number from which a condition holds, rounded up to the next float."""
     low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2.0 * high

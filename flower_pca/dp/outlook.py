@@ -1,8 +1,8 @@
-"""What a privacy budget leaves visible, computed before any of it is spent, from sizes that do not depend on the rows.
+"""An estimate of what stays visible under a privacy budget, from sizes that do not depend on the rows.
 
-A component is visible if it has more variance than noise alone can give one: see `dp.certainty`. Noise
-on the mean is part of this, because rows that are centered at a wrong mean all have the error of the
-mean as a direction.
+The estimate needs no message. A component is visible if it has more variance than noise alone can give
+a component: see `dp.certainty`. This includes noise on the mean. If rows are centered at a wrong mean,
+the error of the mean becomes a common direction of all rows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Outlook:
     rows, columns, clients : int
         The size of the table.
     noise : float
-        The sum of squares that noise alone can give a component, in the units of the frame.
+        The sum of squares that noise on the products alone can give a component, in the units of the frame.
     off : float
         The number of rows times the length of the mean's error, in the same units.
     ranged : bool
-        Whether columns are measured in half widths of their ranges.
+        Whether columns are measured in half widths of public ranges.
     """
 
     rows: int
@@ -47,22 +47,22 @@ class Outlook:
 
     @property
     def moving(self) -> float:
-        """How many usual columns have to vary together to be visible."""
+        """The number of usual columns that must vary together to be visible."""
         return self.floor / USUAL
 
     def require(self) -> None:
         """Raise a DataError if noise would hide all components even if all columns varied together."""
         if not self.ranged or self.moving < self.columns:
             return
-        # noise / n + (off / n)^2 is small enough from the larger root on.
+        # noise / n + (off / n)^2 is small enough if n is at least the larger root of a quadratic equation.
         most = self.columns * USUAL
         root = math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
-        # One more row because the floor has to be below the limit, and another one because variances divide by
-        # n - 1.
+        # One more row is needed because the floor must be below the limit, and another row because variances divide
+        # by n - 1.
         least = math.ceil((self.noise + root) / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         raise DataError(
-            f"Under this budget noise hides all components of {self.rows:,} rows: {sizes} need at least {least:,} "
+            f"Under this budget, noise hides all components of {self.rows:,} rows: {sizes} need at least {least:,} "
             "rows. Take more rows or a larger epsilon, or divide the noise among the clients with "
             f"{option('mask', True)}."
         )
@@ -70,7 +70,10 @@ class Outlook:
     def __str__(self) -> str:
         alone = f"noise alone can give a component a variance of {self.floor:.2g}"
         if not self.ranged:
-            return f"With this budget and {labels.count(self.rows, 'row')} {alone}."
-        seen = f"so a component stands out only if it has at least {self.moving:.2g} of the {self.columns} columns"
-        usual = f"a column with a standard deviation of a sixth of its range has {USUAL:.2g}"
-        return f"With this budget and {labels.count(self.rows, 'row')} {alone}, in halves of ranges; {usual}: {seen}."
+            return f"With this budget and {labels.count(self.rows, 'row')}, {alone}."
+        seen = f"so at least {self.moving:.2g} of the {self.columns} columns must vary together for a visible component"
+        usual = f"A column with a standard deviation of a sixth of its range has a variance of {USUAL:.2g}"
+        return (
+            f"With this budget and {labels.count(self.rows, 'row')}, {alone}, in squared half widths of ranges. "
+            f"{usual}, {seen}."
+        )

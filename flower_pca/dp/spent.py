@@ -16,16 +16,16 @@ class Spent:
     clip : float
         The norm to which rows were clipped.
     noise : float
-        The least deviation of the noise on each number that the server sees.
+        The least standard deviation of the noise on each number that the server sees.
     messages : int
-        The number of answered messages, including that of the frame.
+        The number of answered messages, including the first message, which measures the frame.
     shared : bool
-        Whether the clients shared the noise, on sums that were masked. If not, each client added it alone. If they did,
-        epsilon belongs to the sums, and holds if no more clients collude than the run allowed for.
+        Whether the clients shared the noise on masked sums. If so, epsilon is the cost of the sums, and holds if no
+        more clients collude than the run allowed for. If not, each client added all of the noise.
     among : int
-        The number of clients that together add all of this noise. It is one if the noise is not shared.
+        The number of clients that together add all of this noise. It is 1 if the noise is not shared.
     frame_noise : float
-        The deviation of the noise on each number of the message that measured mean, scale and count.
+        The standard deviation of the noise on each number of the message that measured mean, scale and count.
 
     Examples
     --------

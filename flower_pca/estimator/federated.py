@@ -1,10 +1,10 @@
 """`FederatedPCA`, a federated run with scikit-learn's interface, and `to_sklearn`, which converts a result.
 
 `fit` lets scikit-learn check the tables and passes them to `simulate` as the clients' shards. The result of the run
-does everything else. This module adds what scikit-learn has and a result does not: whitening, the dtype of rows in all
-outputs, names of features, and two values of n_components that are no numbers. None means all components, and "mle"
-means Minka's estimate. Both need all components of the run. With differential privacy these would be noise, so a
-privacy budget needs a number.
+does everything else. This module adds the features of scikit-learn that a result lacks: whitening, outputs in the dtype
+of the rows, names of features, and two more values of `n_components`. None means all components, and "mle" means
+Minka's estimate of their number. Both values require a run with all components. With differential privacy, many of
+these components would be noise, so `n_components` must be a number.
 """
 
 from __future__ import annotations
@@ -82,84 +82,88 @@ _FITTED: Final = (
 class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fit the PCA of several clients' rows, as a scikit-learn transformer.
 
-    `fit` plays the server and all clients in this process, or on Flower's engine. The components
-    are those of all rows together; what a client sends on the way there is a few small matrices. In
-    a deployment the same algorithms run by Flower. There is no `partial_fit`: rows that keep coming
-    are what `track` is for.
+    `fit` runs the server and all clients in this process, or on Flower's simulation engine. It finds the
+    components of all rows together, while each client sends only a few small matrices. In a deployment,
+    Flower runs the same algorithms. There is no `partial_fit`. To process rows as they arrive, use
+    `track`.
 
     Parameters
     ----------
     n_components : int, float, "signal", "mle" or None, default=None
-        How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for all there
-        are, min(n_samples, n_features); "mle" for Minka's estimate, from the variances of them all; or a word for what
-        the run itself counts: see `PCAConfig`.
+        The number of components, or the fraction of the total variance in (0, 1) that they must exceed. None keeps all
+        min(n_samples, n_features) components. "mle" uses Minka's estimate from the variances of all components. With
+        "signal" or "shared", the run finds the number: see `PCAConfig`.
     algorithm : str or Algorithm, default="auto"
-        "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
-        "faps(inner_steps=5)", or an instance.
+        The name of an algorithm, a spec string such as "faps(inner_steps=5)", or an instance. "auto" uses krylov, or
+        covariance if it costs less.
     center : bool, default=True
         Whether to subtract the mean of all rows.
     scale : {"std", "max_abs", "genotype"} or None, default=None
-        None, "std" (unit variance), "max_abs" (each column divided by its largest absolute value), or "genotype":
-        counts of an allele divided by what their frequency implies, see `PCAConfig`.
+        How to scale the columns: "std" to unit variance, "max_abs" by the largest absolute value, or "genotype" for
+        counts of an allele (see `PCAConfig`). None does not scale them.
     missing : {"error", "local_mean", "mean"}, default="error"
-        "error" refuses NaN. Otherwise NaN is a missing value, and becomes the mean of its column at the same client
-        ("local_mean") or at all clients ("mean").
+        What to do with NaN, which stands for a missing value: refuse it ("error"), or replace it by the mean of the
+        column at the same client ("local_mean") or at all clients ("mean").
     columns : sequence of str, str or None, default=None
-        Names of the columns to use, of data frames that have more; all of them if left out.
+        The names of the columns to use, if X consists of data frames. By default, all columns are used.
     categorical : sequence of str, mapping or str, or None, default=None
-        Names of columns of words in data frames, or a mapping to the levels of each. A column of words stands for a
-        column for each of its levels, `ward=surgery`, weighted as of a `PCAConfig`: `components_` has those.
+        The names of text columns in data frames, or a mapping from these names to their levels. Each text column
+        becomes one column for each of its levels, such as `ward=surgery`, weighted as `PCAConfig` explains.
+        `components_` has the columns of the levels.
     explain, adjust, keep : sequence of str or str, default=()
-        Names of columns in data frames that are no features, such as age: to explain components by them, to remove
-        their influence from all features, and to keep it if sites are harmonized; "site" in `adjust` removes the means
-        of each site. See `PCAConfig`. `transform` needs the columns of `adjust` and `keep`, too.
+        The names of columns in data frames that are no features, such as age. The run computes how much of each
+        component the columns of `explain` explain. It removes the influence of the columns of `adjust` from all
+        features, and "site" in `adjust` removes the means of each site. The columns of `keep` are those whose influence
+        harmonizing does not remove. `transform` also needs the columns of `adjust` and `keep`. See `PCAConfig`.
     harmonize : {"combat"} or None, default=None
-        "combat" gives each column the location and scale of all sites before the PCA; None leaves them.
+        "combat" gives each column the same location and scale at all sites before the PCA.
     whiten : bool, default=False
         Whether `transform` divides the scores by the standard deviations of the components.
     tol : float or None, default=None
-        The error at which an iterative algorithm has converged; its own value if left out.
+        The error at which an iterative algorithm has converged. By default, the algorithm's own value.
     max_rounds : int or None, default=None
-        Rounds it takes at most; its own value if left out.
+        The largest number of rounds of an iterative algorithm. By default, the algorithm's own value.
     random_state : default=0
-        Seed of everything random: an int, or what scikit-learn takes elsewhere.
+        The seed of all random numbers: an int, None or a numpy RandomState, as in scikit-learn.
     mask : bool, MaskedSums or str, default=False
-        Whether the clients' answers are masked: True, or how, such as "masks(neighbors=20)".
+        Whether to mask the clients' answers. A MaskedSums or a string such as "masks(neighbors=20)" also has settings
+        of the masks.
     dp : DP, str or None, default=None
-        The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then has
-        noise in it; `transform` itself is not private.
+        The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". The fitted components then
+        contain noise. `transform` itself is not private.
     backend, checkpoint
-        Where it runs, and the file from which an interrupted `fit` goes on: see `simulate`.
+        Where the run takes place, and the file from which an interrupted `fit` continues: see `simulate`.
     init : PCAResult, path or array-like, or None, default=None
-        Components to begin with: an earlier result, its file, or components as rows.
+        The components with which the run begins: an earlier result, its file, or an array with components as rows.
 
     Attributes
     ----------
     components_
-        Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed. They have no weights of the
-        columns that `explain`, `adjust` and `keep` name.
+        Components as rows, (n_components_, n_features_in_), orthonormal, with fixed signs. They have no weights for
+        the columns of `explain`, `adjust` and `keep`.
     explained_variance_
         Variance along each component, with divisor n - 1.
     explained_variance_ratio_
-        Its share of the total variance; with dp a guess: see `result_.certainty`.
+        Each component's share of the total variance. With `dp`, it is only an estimate: see `result_.certainty`.
     singular_values_
         Singular values of all rows stacked, centered and scaled.
     mean_
-        Mean of all rows; zeros if not centered.
+        Mean of all rows, or zeros if the rows were not centered.
     scale_
-        What each column was divided by, or None.
+        Divisor of each column, or None.
     noise_variance_
-        Mean variance of the directions left out.
+        Mean variance along the directions outside the components.
     n_components_
         The number of components.
     n_samples_
-        Rows of all clients together.
+        The number of rows of all clients together.
     n_features_in_
-        The number of columns of X in use; a column of words is one, and so is one of `explain`, `adjust` or `keep`.
+        The number of columns of X in use. Each text column counts once, and so does each column of `explain`, `adjust`
+        and `keep`.
     feature_names_in_
-        Their names, if they all are strings.
+        The names of these columns, if all of them are strings.
     result_
-        The run's `PCAResult`: its status, residuals, history and pictures; always in float64.
+        The `PCAResult` of the run, with its status, residuals, history and plots. It is always in float64.
 
     Examples
     --------
@@ -201,8 +205,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         checkpoint: str | os.PathLike[str] | None = None,
         init: Start | None = None,
     ) -> None:
-        # scikit-learn clones an estimator by its parameters, which must be unchanged. So nothing is checked or
-        # converted before `fit`.
+        # scikit-learn clones an estimator by its parameters and requires that they are unchanged. So they are checked
+        # and converted in `fit` only.
         self.n_components = n_components
         self.algorithm = algorithm
         self.center = center
@@ -227,23 +231,23 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """Return the parameters that differ from their defaults, without values that may be rows."""
         told = [
-            f"{name}={_told(value)}" for name, value in self.get_params(deep=False).items() if _differs(name, value)
+            f"{name}={_text_of(value)}" for name, value in self.get_params(deep=False).items() if _differs(name, value)
         ]
         return f"{type(self).__name__}({', '.join(told)})"
 
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
-        """Find the components of all rows. Return the estimator itself.
+        """Find the components of all rows, and return the estimator itself.
 
         Parameters
         ----------
         X : array-like
-            The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client; or a mapping
-            from the names of sites to tables.
+            The rows, (n_samples, n_features), dense or sparse. Alternatively, a list of such tables, one per client, or
+            a mapping from the names of sites to tables.
         y : default=None
             Not used.
         sites : default=None
-            For a single table, the client of each row, (n_samples,); left out, all rows are one client's. A
-            pipeline with scikit-learn's routing of metadata passes it on.
+            For a single table, the site of each row, (n_samples,). By default, all rows belong to one client. A
+            pipeline passes `sites` on if scikit-learn's metadata routing is enabled.
         """
         shards = tables.shards(self, X, sites)
         self.result_ = self._run(shards)
@@ -256,7 +260,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self
 
     def fit_transform(self, X: Any, y: Any = None, sites: Any = None) -> Array:
-        """Find the components of all rows. Return the rows' coordinates, (n_samples, n_components_).
+        """Find the components of all rows, and return the coordinates of the rows, (n_samples, n_components_).
 
         Parameters
         ----------
@@ -275,16 +279,16 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Parameters
         ----------
         X : array-like
-            Rows, (n_samples, n_features_in_), dense or sparse; or several such tables, whose scores come stacked.
+            The rows, (n_samples, n_features_in_), dense or sparse, or several such tables, whose scores are stacked.
         sites : array-like, optional
-            For a single table, the site of each row, (n_samples,). It is needed if the means of each site were removed
-            or sites were harmonized, because rows of a site are then scored by what is known of this site. Several
-            tables are of sites by name, or by their place in a list.
+            For a single table, the site of each row, (n_samples,). It is required if the run removed the means of each
+            site or harmonized the sites, because the scores of a row then depend on its site. In a mapping of tables,
+            the keys name the sites. In a list, the positions identify them.
         """
         return self._each(X, sites, self._scores)
 
     def project(self, X: Any, sites: Any = None) -> Array:
-        """Return where new rows lie among the fitted rows, (n_samples, n_components_): see `PCAResult.project`.
+        """Return the scores of new rows without shrinkage, (n_samples, n_components_): see `PCAResult.project`.
 
         Parameters
         ----------
@@ -295,7 +299,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return the rows that have the scores X and lie in the span, (n_samples, n_features_in_)."""
+        """Return the rows in the span of the components that have the scores X, (n_samples, n_features_in_)."""
         check_is_fitted(self)
         with tables.without_cells(X, "X"):
             scores = check_array(X, dtype=tables.DTYPES, input_name="X")
@@ -318,12 +322,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Raises
         ------
         DataError
-            If the rows of `fit` had no variance in some direction, so that there is no density.
+            If the rows passed to `fit` had no variance along some direction, so that no density exists.
         """
         return self._each(X, sites, likelihood.log_likelihood)
 
     def score(self, X: Any, y: Any = None, sites: Any = None) -> float:
-        """Return the mean of `score_samples` over the rows, by which a search compares numbers of components."""
+        """Return the mean of `score_samples` over the rows, so that a grid search can compare numbers of components."""
         return float(np.mean(self.score_samples(X, sites)))
 
     def get_covariance(self) -> Array:
@@ -338,7 +342,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     @property
     def _coding(self) -> Coding | None:
-        """The coding of columns of words, or None without `categorical`."""
+        """The coding of text columns, or None without `categorical`."""
         if self.categorical is None:
             return None
         return Coding(read_levels(self.categorical) or ())
@@ -365,7 +369,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         columns, d = tables.asked_columns(self, shards)
         n = sum(shard.shape[0] for shard in shards)
         if n < 2 and self.center:
-            raise DataError("Rows vary about their mean only if there are several, but X has 1 sample. Give more rows.")
+            raise DataError("A centered PCA needs at least 2 rows, but X has 1 sample. Give more rows.")
         result = simulate(
             self.algorithm,
             shards,
@@ -400,7 +404,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return np.asarray(found[np.argsort(np.argsort(place, kind="stable"), kind="stable")])
 
     def _at(self, site: str | int) -> PCAResult:
-        """Return the result for rows of a site, by name or position. It is the same if sites are treated alike."""
+        """Return the result for rows of a site, by name or position. It is the same for all sites unless the run
+        treated sites differently.
+        """
         return self.result_.at_site(site) if self.result_.is_by_site else self.result_
 
     def _scores(self, result: PCAResult, rows: Table) -> Array:
@@ -413,7 +419,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Check rows, and return them with the names of their columns."""
         names = self.result_.feature_names_in_
         rows = tables.check(self, X, reset=False, who="X")
-        if isinstance(rows, Table):  # The table has columns of words.
+        if isinstance(rows, Table):  # The table has text columns.
             return rows
         return Table(rows, names=None if names is None else tuple(names))
 
@@ -440,7 +446,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             ) from None
 
 
-_LIKELIEST: Final = "mle"
+_MLE: Final = "mle"
 # Arrays with one number per component.
 _SHARES: Final = ("site_share_", "explained_shares_", "explained_before_shares_")
 
@@ -450,15 +456,15 @@ def _differs(name: str, value: object) -> bool:
     return value is not usual and not (isinstance(value, str | bool | int | float) and value == usual)
 
 
-def _told(value: object) -> str:
+def _text_of(value: object) -> str:
     return repr(value.spec) if isinstance(value, Algorithm) else shown(value)
 
 
 def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> Any:
-    """Return the `n_components` of a run over n rows of d columns."""
-    estimated = n_components == _LIKELIEST
+    """Return the `n_components` to pass to a run over n rows and d columns."""
+    estimated = n_components == _MLE
     if isinstance(n_components, str) and "%" not in n_components:
-        checks.choice("n_components", n_components, (_LIKELIEST, *COUNTING))
+        checks.choice("n_components", n_components, (_MLE, *COUNTING))
     if n_components is not None and not estimated:
         return n_components
     if private:
@@ -479,14 +485,14 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
 
 
 def components_to_keep(result: PCAResult, n_components: Any) -> PCAResult:
-    """Return the result with the likeliest number of components for "mle", else with all."""
-    if n_components != _LIKELIEST:
+    """Return the result with the most likely number of components for "mle", and otherwise with all components."""
+    if n_components != _MLE:
         return result
     return _first(result, likelihood.minka(result.explained_variance_, result.n_samples_))
 
 
 def _first(result: PCAResult, k: int) -> PCAResult:
-    """Return the first k components of a result that has all of them."""
+    """Return the result with only its first k components. The given result has all components."""
     if k == result.n_components_:
         return result
     beyond = float(result.explained_variance_[k:].sum())
@@ -525,13 +531,13 @@ def _first(result: PCAResult, k: int) -> PCAResult:
 def to_sklearn(result: PCAResult) -> Any:
     """Convert a result to a fitted scikit-learn PCA, or to a Pipeline if it fills missing values or scales columns.
 
-    A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the first step.
+    A SimpleImputer, a StandardScaler, or both then precede the PCA. The first step gets the names of columns.
 
     Raises
     ------
     ConfigError
-        If its `transform` is no projection, or not on orthonormal components, as scikit-learn's is; or if some of its
-        components stay with others.
+        If scikit-learn's PCA cannot represent `result.transform`. It is then no projection, its components are not
+        orthonormal, clients keep some of the components, or the run harmonized sites or adjusted for covariates.
 
     Examples
     --------
@@ -557,7 +563,7 @@ def to_sklearn(result: PCAResult) -> Any:
             f"{enumeration(result.adjusted_by_)}. Use result.transform instead."
         )
     names = result.frame.names
-    steps = [*_before(result), _pca(result)]
+    steps = [*_steps_before_pca(result), _pca(result)]
     if names is not None:
         steps[0].feature_names_in_ = result.feature_names_in_
     if len(steps) == 1:
@@ -565,8 +571,8 @@ def to_sklearn(result: PCAResult) -> Any:
     return make_pipeline(*steps)
 
 
-def _before(result: PCAResult) -> list[Any]:
-    """Return the steps before the PCA."""
+def _steps_before_pca(result: PCAResult) -> list[Any]:
+    """Return the steps before the PCA: an imputer and a scaler, if the result needs them."""
     steps: list[Any] = []
     if result.fill_ is not None:
         # The mean of a column over a single row is the entry itself.

@@ -1,7 +1,7 @@
 """The tables that `fit` accepts: one table with the site of each row, or several tables, one per client.
 
-scikit-learn checks each table (`check`). It only knows names of columns that are text. Here, other labels become text,
-columns are picked by name, and errors name the column.
+scikit-learn checks each table (`check`), but supports only strings as names of columns. This module also converts other
+labels to strings, selects columns by name, and names the column in errors.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
         parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
     elif sites is not None:
         raise ConfigError(
-            "sites is given together with several tables, but each of these is already a site. Give one table with "
-            "sites, or several tables without.",
+            "sites is given together with several tables, but each of these tables is a site already. Give one table "
+            "with sites, or several tables without sites.",
             setting="sites",
         )
     else:
@@ -58,9 +58,9 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
 
 
 def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, ...] | None, int]:
-    """Return the columns that a run over these shards names, and how many of them vary independently.
+    """Return the columns to name in a run over these shards, and how many of them vary independently.
 
-    The indicators of one column of words add up to 1, so one of them follows from the others.
+    The indicator columns of one text column add up to 1, so one of them follows from the others.
     """
     coding: Coding | None = estimator._coding
     if coding is None:
@@ -76,7 +76,7 @@ def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, .
 def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
     """Return the tables of a list or a mapping, and the sites that a mapping names, or None for a single table.
 
-    A table that is written as a list of rows is a single table.
+    A list of rows, each of which is a list of numbers, is a single table.
     """
     if isinstance(X, Mapping):
         tables = list(X.values())
@@ -107,7 +107,7 @@ def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
 
 
 def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
-    """Return the rows of each client, and the clients' names, sorted by name."""
+    """Split the rows by site. Return the rows of each site, and the names of the sites by position, sorted."""
     if sites is None:
         return [rows], {}
     names, place = sites_of(rows, sites)
@@ -118,7 +118,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
     """Return the sorted names of the sites, and for each row the position of its site among them."""
     if isinstance(sites, str):
         raise ConfigError(
-            f"sites is {shown(sites)}, but it must hold the site of each row. Give the column itself, as in "
+            f"sites is {shown(sites)}, but it must contain the site of each row. Give the column itself, as in "
             "sites=X['ward'], and name the columns to use by columns=[...].",
             setting="sites",
         )
@@ -136,7 +136,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
 
 
 def labels(table: Any) -> list[Any] | None:
-    """Return the labels of a table's columns, or None if they go by position."""
+    """Return the labels of a table's columns, or None if the columns have only positions."""
     if isinstance(table, Table):
         if table.names is None:
             return None
@@ -150,7 +150,7 @@ def labels(table: Any) -> list[Any] | None:
 
 
 def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
-    """Return the columns with these names, in this order, or all, with names as text."""
+    """Return the columns with these names in this order, or all columns, with their names as strings."""
     known = labels(table)
     if known is None:
         return table
@@ -171,15 +171,15 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
 
 
 def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> Any:
-    """Let scikit-learn check a table, as the estimator's `columns` and `missing` say, and return its rows.
+    """Check a table with scikit-learn, according to the estimator's `columns` and `missing`, and return its rows.
 
-    There must be at least `least` rows. One of several tables may be empty. The run checks columns of words, because
-    scikit-learn's checks do not support them.
+    The table must have at least `least` rows, which is 0 for one of several tables. A table with text columns is
+    checked by the run instead, because scikit-learn's checks do not support text.
 
     Raises
     ------
     ValueError
-        What scikit-learn says; a DataError where more is known, such as the name of the column.
+        If scikit-learn refuses the table. It is a DataError if more is known, such as the name of the column.
     """
     X, columns = _as_table(X), names_in(estimator.columns)
     if _has_columns_by_name(estimator):
@@ -207,10 +207,7 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> A
 
 
 def _as_table(X: Any) -> Any:
-    """Read the cells of an AnnData object into memory as a table with the names of genes.
-
-    Return other data unchanged.
-    """
+    """Return an AnnData object as a table in memory with the names of its genes. Return other data unchanged."""
     if not is_annotated(X) and not isinstance(X, Table):
         return X
     table = Table.of(X, who="X")
@@ -236,12 +233,12 @@ def without_cells(X: Any, who: str) -> Iterator[None]:
 
 
 def _has_columns_by_name(estimator: Any) -> bool:
-    """Return whether the run needs names of columns, for columns of words or covariates."""
+    """Return whether the run needs the names of columns, because of text columns or covariates."""
     return estimator._coding is not None or bool(estimator._covariates)
 
 
 def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, reset: bool, who: str) -> Table:
-    """Return the rows with their columns of words. The run codes them, and checks the rows."""
+    """Return the rows with their text columns. The run codes the text columns, and checks the rows."""
     coding: Coding | None = estimator._coding
     words: tuple[str, ...] = estimator._covariates
     if coding is not None:
@@ -277,7 +274,7 @@ def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool, least: in
 
 
 def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bool | str, least: int) -> Any:
-    """Check rows with names, which scikit-learn would not recognize."""
+    """Check a `Table`, whose column names scikit-learn would not recognize."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
         raise no_numbers(who, X.words, file=False)

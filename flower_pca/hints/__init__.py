@@ -1,6 +1,6 @@
-"""Hints: sentences about what looks like a mistake in data, each naming the line or the column.
+"""Find likely mistakes in data, and describe them in hints: sentences that name the line or the column.
 
-`hints.of(tables)` collects the hints of all kinds.
+`hints.of(tables)` returns the hints of all kinds.
 """
 
 from flower_pca.hints.look import of as of

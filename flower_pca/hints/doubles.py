@@ -1,4 +1,4 @@
-"""Hints about rows that occur twice, at two sites or at one."""
+"""Find rows that occur more than once, at one site or at two sites."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from flower_pca.hints.sites import FEW, MANY, AllSites, Site
 
 
 def doubles(data: AllSites) -> Iterator[str]:
-    """Yield hints about rows that occur at two sites, or twice at one site."""
+    """Yield hints about rows that occur at two sites, or more than once at one site."""
     sites = data.sites
     every = [site.marks for site in sites]
     whose = np.repeat(np.arange(len(sites)), list(map(len, every)))
     marks = np.concatenate(every)
-    # The sort is stable, so that pairs of sites come in the order of the sites.
+    # A stable sort keeps equal rows in the order of their sites.
     order = np.argsort(marks, kind="stable")
     ordered = marks[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(again):
         return
     looked_at = zip(sites, data.different, strict=True)
-    telling = [_tells_rows_apart(site, different) for site, different in looked_at]
+    reliable = [_has_distinct_rows(site, different) for site, different in looked_at]
     owners = whose[order]
     pairs = Counter(zip(owners[again].tolist(), owners[again + 1].tolist(), strict=True))
     for (i, j), count in pairs.items():
         one, other = sites[i], sites[j]
         if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > FEW:
             yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
-        elif telling[i] and telling[j] and count >= max(FEW, 0.05 * min(len(one.rows), len(other.rows))):
+        elif reliable[i] and reliable[j] and count >= max(FEW, 0.05 * min(len(one.rows), len(other.rows))):
             few = count == 1
             what, remedy = f"{'is' if few else 'are'} also in {one.who}", " from one of the two"
             row = int(np.flatnonzero(np.isin(other.marks, one.marks))[0])
@@ -46,22 +46,23 @@ def doubles(data: AllSites) -> Iterator[str]:
             )
 
 
-def _tells_rows_apart(site: Site, different: Array) -> bool:
-    """Return whether two rows of a site are unlikely to be equal by accident.
+def _has_distinct_rows(site: Site, different: Array) -> bool:
+    """Return whether two different rows of a site are unlikely to have equal values by accident.
 
-    The probability is estimated from how often values of each column recur. Rows that occur twice are
-    counted once, since otherwise all of their values would recur.
+    The probability is estimated from how often the values of each column recur. Rows that occur twice are counted only
+    once, because otherwise all of their values would recur.
     """
     measures = np.flatnonzero(different > MANY)
     if len(measures) < 2:
         return False
     _, once = np.unique(site.marks, return_index=True)
-    # log of the number of pairs of rows that independent columns would make equal by accident
+    # `again` becomes the logarithm of the number of pairs of rows that would be equal by accident if the columns were
+    # independent.
     again = 2.0 * np.log(max(len(once), 2))
     for j in measures[:64]:
         values = site.rows[once, j]
         _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
-        # pairs of rows with equal values, plus one as there may have been none yet
+        # Count the pairs of rows with equal values. One is added because a small sample may have no equal values.
         alike = np.sum(counts * (counts - 1.0)) / 2.0 + 1.0
         pairs = counts.sum() * (counts.sum() - 1.0) / 2.0 + 1.0
         again += float(np.log(alike / pairs))

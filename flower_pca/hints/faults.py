@@ -1,12 +1,11 @@
-"""Hints about mistakes in files that a PCA would take for measurements without an error.
+"""Find mistakes in files that a PCA would treat as measurements without raising an error.
 
-Examples are a value that stands for a gap, a line of totals, rows that occur twice, dates stored as
-numbers, and a site that measures in other units. Each gives a table of finite numbers, and wrong
-components. Where rows are at hand, each suspicion becomes a sentence that names the line or the column.
-Only the owner of the rows can tell whether it is right, so the bounds of each kind are set such that
-ordinary rows seldom give a hint.
+Examples are a number that stands for a missing value, a line of totals, rows that occur twice, dates stored as numbers,
+and a site that measures in other units. Each of these gives a table of finite numbers, and wrong components. If the
+rows can be read, each suspicion becomes a hint that names the line or the column. Only the owner of the rows can decide
+whether a hint is right, so the thresholds of each kind are chosen such that ordinary rows seldom cause a hint.
 
-`find` looks for all kinds at all sites together: those of this module, of `missing`, `totals`,
+`find` looks for mistakes of all kinds at all sites together: the kinds of this module and of `missing`, `totals`,
 `doubles`, `units` and `shapes`.
 """
 
@@ -34,16 +33,17 @@ from flower_pca.hints.units import SITES, WIDE, units
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
-MOST: Final = 2**26  # Up to this many entries, all rows are looked at.
-CHEAP: Final = 2**21  # The same, if the user has not asked for hints.
-BARE: Final = 2**18  # The same, for arrays without column names, which programs may pass over and over again.
-_SAMPLED: Final = 8  # A sample has this many times fewer entries, since looking at it makes some ten copies.
+MOST: Final = 2**26  # All rows are examined if they have at most this many entries.
+CHEAP: Final = 2**21  # the same limit if the user has not asked for hints
+BARE: Final = 2**18  # the same limit for arrays without column names, which programs may pass many times
+# Of larger data, a sample is examined. It has this many times fewer entries, because examining it takes ten copies.
+_SAMPLED: Final = 8
 _LISTED: Final = option("columns", ["..."])
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
-_FROM, _UNTIL = 32_874, 51_136  # the first days of 1990 and 2040 as Excel counts days
-# This many different numbers that are no days avoid Saturdays and Sundays with a chance of 1 in 20 million.
+_FROM, _UNTIL = 32_874, 51_136  # the first days of 1990 and of 2040 in Excel's numbering of days
+# If the numbers are not days, this many different ones all avoid weekends with a probability of 1 in 20 million.
 _DAYS: Final = 50
 
 
@@ -52,16 +52,17 @@ def find(
 ) -> tuple[str, ...]:
     """Return hints about the rows of these sites, which have the same columns.
 
-    Of more than `most` entries, only a sample of dense rows that clients hold is looked at, and the numbers of rows.
+    If the rows have more than `most` entries, only a sample and the numbers of rows are examined. A sample is taken
+    only if clients hold all rows and all of them are dense.
 
     Parameters
     ----------
     tables : sequence of Table or LocalData
         The rows of each site.
     names : sequence of str or None, default=None
-        Names of the columns; those of the first site, if left out.
+        Names of the columns. By default, the names at the first site.
     most : int, default=67108864
-        How many entries are looked at.
+        The largest number of entries that are all examined.
     """
     shapes = [_shape_of(table) for table in tables]
     found = [_few(tables, shapes)]
@@ -82,16 +83,16 @@ def _can_be_sampled(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape
 
 
 def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: int) -> list[list[str]]:
-    """Return the hints that a sample of the rows and the sums of all rows give; none about doubles and
-    constant columns.
+    """Return the hints that follow from a sample of the rows and from the sums of all rows.
 
-    Sums cost a pass over the rows at most. Totals are looked for in the last two lines only.
+    A sample gives no hints about repeated rows and constant columns. The sums take at most one pass over the rows. Only
+    the last two lines are checked for totals.
     """
     entries = sum(client.n * client.d for client in clients)
     sampled = most // _SAMPLED
     share = min(sampled / entries, 1.0)
     if sum(min(client.n, 4 * ENDS) * client.d for client in clients) > 2 * sampled:
-        return []  # There are so many sites that even a few rows of each are too many.
+        return []  # There are so many sites that even a few rows per site would be too many.
     sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
     data = AllSites.at(sites, names, sampled=True)
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -103,22 +104,22 @@ def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: 
 
 
 def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
-    """Return hints about batches of a stream: about values that stand for gaps and about lines of totals.
+    """Return hints about batches of a stream: numbers that stand for missing values, and lines of totals.
 
-    Other kinds are left out, because empty cells are gaps in a stream, and a column may be constant in a batch.
+    Other kinds do not apply, because streams may have missing values, and a column may be constant in a batch.
     """
     if not _can_be_looked_at([_shape_of(table) for table in tables], CHEAP):
         return ()
     found = _of_kinds(AllSites.of(tables, tables[0].names), (totals,), (sentinels, zeros))
     shortened = chain.from_iterable(map(shorten, filter(None, found)))
-    # Streams of files are followed by the command line only, so advise its options.
+    # Only the command line follows streams of files, so the hints name its options.
     return tuple(
         in_words(hint.replace(AS_MEAN, ""), lambda advice: f"with --gaps={advice[2][0]}") for hint in shortened
     )
 
 
 def _can_be_looked_at(shapes: Sequence[_Shape], most: int) -> bool:
-    """Return whether all rows are dense, and have between 1 and `most` entries together."""
+    """Return whether the rows of all sites are dense and have between 1 and `most` entries together."""
     entries = 0
     for n, d, sparse in shapes:
         if sparse:
@@ -128,9 +129,9 @@ def _can_be_looked_at(shapes: Sequence[_Shape], most: int) -> bool:
 
 
 def _of_kinds(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
-    """Return the hints of each kind; those about columns leave out lines that a hint names already."""
+    """Return the hints of each kind. Hints about columns ignore the lines that a hint about rows has reported."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        # comparisons with NaN are false, so columns without values give no hint
+        # Comparisons with NaN are false, so a column without values causes no hint.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = [list(kind(data)) for kind in of_rows]
         if len(data.columns) <= WIDE:
@@ -141,14 +142,14 @@ def _of_kinds(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequence[_Ki
 
 
 def _shape_of(table: Table | LocalData) -> _Shape:
-    """Return rows and columns of a site, and whether its rows are a sparse matrix."""
+    """Return the numbers of rows and columns of a site, and whether its rows are a sparse matrix."""
     if isinstance(table, LocalData):
         return table.n, table.d, table.sparse
     return len(table), table.shape[1], hasattr(table.values, "tocsr")
 
 
 def _few(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[str]:
-    """Return a hint about sites that have so few rows that their sums nearly show the rows."""
+    """Return a hint about sites with so few rows that sums over their rows nearly reveal single rows."""
     few: list[str] = []
     for i, (table, (n, _, _)) in enumerate(zip(tables, shapes, strict=True)):
         if n <= FEW:
@@ -158,12 +159,12 @@ def _few(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[
         return []
     if len(few) > SAID:
         more = len(few) - SAID + 1
-        few = [*few[: SAID - 1], f"{more} more have as few"]
+        few = [*few[: SAID - 1], f"{more} more sites have at most {FEW}"]
     return [f"{capital(', '.join(few))}: their answers nearly reveal their rows. Combine them with other sites."]
 
 
 def _empty(data: AllSites) -> Iterator[str]:
-    """Yield hints about rows without any value, and about columns without any value at one site."""
+    """Yield hints about rows without any value, and about columns without any value at some site."""
     for site, seen in zip(data.sites, data.seen, strict=True):
         n = len(site.rows)
         if (seen == n).all():
@@ -182,7 +183,7 @@ def _empty(data: AllSites) -> Iterator[str]:
 
 
 def _dates(data: AllSites) -> Iterator[str]:
-    """Yield hints about dates stored as numbers: 20240131, days as Excel counts them, and seconds since 1970."""
+    """Yield hints about dates stored as numbers: 20240131, Excel's numbers of days, and seconds since 1970."""
     least, most, columns = data.low, data.high, data.columns
     varies = (most > least) & (data.seen.sum(axis=0) >= LEAST)
     for j in np.flatnonzero(varies & (least >= 18000101) & (most <= 21001231)).tolist():
@@ -193,7 +194,7 @@ def _dates(data: AllSites) -> Iterator[str]:
             yield _date(columns[j], f"dates such as {values[0]:.0f}")
     for j in np.flatnonzero(varies & (least >= 15000) & (most <= 60000)).tolist():
         if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(data.values(j)):
-            yield _date(columns[j], "days as Excel counts them")
+            yield _date(columns[j], "dates in Excel's numbering of days")
     for j in np.flatnonzero(varies & (least >= 9.4e8) & (most <= 2.2e9)).tolist():
         values = data.values(j)
         if (values == np.rint(values)).all():
@@ -201,14 +202,14 @@ def _dates(data: AllSites) -> Iterator[str]:
 
 
 def _are_working_days(values: Array) -> bool:
-    """Return whether the values are days from 1990 to 2039, as Excel counts them, without Saturdays and Sundays."""
+    """Return whether the values are Excel's numbers of days from 1990 to 2039, without Saturdays and Sundays."""
     days = np.unique(values)
-    among = len(days) >= _DAYS and days[0] >= _FROM and days[-1] < _UNTIL and bool((days == np.rint(days)).all())
-    return among and bool((days % 7 > 1).all())
+    in_range = len(days) >= _DAYS and days[0] >= _FROM and days[-1] < _UNTIL and bool((days == np.rint(days)).all())
+    return in_range and bool((days % 7 > 1).all())
 
 
 def _date(column: str, what: str) -> str:
-    return f"{capital(column)} holds {what}, as numbers. Leave it out: name the other columns with {_LISTED}."
+    return f"{capital(column)} holds {what}, stored as numbers. To leave it out, name the other columns with {_LISTED}."
 
 
 def _twins(data: AllSites) -> Iterator[str]:
@@ -226,7 +227,7 @@ def _twins(data: AllSites) -> Iterator[str]:
     )
     centered = few - few.mean(axis=0)
     for i, j in _parallel(centered / np.sqrt((centered**2).sum(axis=0))):
-        what = "is the same, in another unit, as"
+        what = "holds the same measurement, in another unit, as"
         pair = measures[[i, j]]
         if all(np.array_equal(*site.rows[:, pair].T) for site in data.sites):
             what = "holds the same values as"
@@ -236,8 +237,9 @@ def _twins(data: AllSites) -> Iterator[str]:
 
 
 def _parallel(columns: Array) -> list[tuple[int, int]]:
-    """Return the pairs of these columns, all of length 1, that are equal up to their sign and rounding."""
-    # Such columns have nearly the same product with any direction, so only neighbors in this order are compared.
+    """Return the pairs of columns that are equal up to their sign and rounding. All columns have length 1."""
+    # Equal columns have nearly equal products with a random direction. So sort by this product, and compare only
+    # columns whose products are close.
     direction = np.random.default_rng(0).standard_normal(len(columns))
     along = np.abs(direction @ columns)
     close = 1e-5 * float(np.linalg.norm(direction))
@@ -249,19 +251,20 @@ def _parallel(columns: Array) -> list[tuple[int, int]]:
 
 
 def _rest(sites: Sequence[Site]) -> list[Site]:
-    """Return the sites without lines of totals and without sites that repeat another one, which would hide
-    other faults.
+    """Return the sites without lines of totals, and only the first of several sites with equal rows.
+
+    Totals and repeated sites would hide other faults.
     """
     ends = lines_of_totals(sites)
-    # In reversed order, so that the first one of equal sites stays.
+    # Go through the sites in reversed order, so that the first of several equal sites is kept.
     last_first = reversed([*enumerate(sites)])
     alone = {site.marks.tobytes(): i for i, site in last_first}
     places = sorted(alone.values())
     return [sites[i].first(ends[i][0]) if i in ends else sites[i] for i in places]
 
 
-def _beside_others(data: AllSites) -> Iterator[str]:
-    """Yield hints about columns whose sign is turned at one site, and about columns that are swapped there."""
+def _signs_and_swaps(data: AllSites) -> Iterator[str]:
+    """Yield hints about columns that have the opposite sign at one site, or that are swapped at one site."""
     if len(data.sites) > SITES:
         return
     whose = [site.who for site in data.sites]
@@ -270,7 +273,7 @@ def _beside_others(data: AllSites) -> Iterator[str]:
 
 
 def _constants(data: AllSites) -> Iterator[str]:
-    """Yield hints about columns with one value at a site that is rare at others, such as a default."""
+    """Yield hints about columns with a single value at one site that is rare at other sites, such as a default."""
     if len(data.sites) < 2:
         return
     still = (data.different == 1) & (data.seen >= LEAST)
@@ -278,14 +281,14 @@ def _constants(data: AllSites) -> Iterator[str]:
         columns = np.flatnonzero(still[i]).tolist()
         odd = [j for j in columns if _seldom_elsewhere(data, i, j)]
         if len(odd) > max(2, len(data.columns) // 4):
-            continue  # rows of another kind, such as those of one district
+            continue  # The site has rows of another kind, such as the rows of one district.
         for j in odd:
             what = f"{capital(data.columns[j])} is {data.in_order[i][0, j]:g} in all rows of {data.sites[i].who}"
-            yield f"{what}, and hardly ever elsewhere. Check that file."
+            yield f"{what}, but rarely at other sites. Check the file of {data.sites[i].who}."
 
 
 def _seldom_elsewhere(data: AllSites, i: int, j: int) -> bool:
-    """Return whether the one value of a column at a site is too rare at others to be there by accident."""
+    """Return whether the single value of a column at site i is too rare at other sites to occur there by chance."""
     elsewhere = [other.rows[:, j] for k, other in enumerate(data.sites) if k != i]
     others = np.concatenate(elsewhere)
     others = others[~np.isnan(others)]
@@ -297,15 +300,15 @@ def _seldom_elsewhere(data: AllSites, i: int, j: int) -> bool:
 
 
 _Kind = Callable[[AllSites], Iterable[str]]
-_Shape = tuple[int, int, bool]  # rows, columns, whether a sparse matrix
+_Shape = tuple[int, int, bool]  # the numbers of rows and columns, and whether the rows are a sparse matrix
 _OF_ROWS: Final[tuple[_Kind, ...]] = (
     *(_empty, totals, shapes.lines_of_statistics, shapes.totals_anywhere, doubles, shapes.repeated),
 )
 _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
     *(sentinels, shapes.fills, zeros, shapes.shifted_points, _twins, _dates, shapes.dates, shapes.codes),
-    *(units, _beside_others, shapes.other_codes, _constants),
+    *(units, _signs_and_swaps, shapes.other_codes, _constants),
 )
-# the kinds that hold for all rows if they hold for a sample
+# The kinds that are true of all rows if they are true of a sample.
 _OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(
     kind for kind in _OF_COLUMNS if kind not in (_constants, shapes.other_codes)
 )

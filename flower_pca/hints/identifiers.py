@@ -1,8 +1,8 @@
-"""Hints about columns that number rows or people.
+"""Find columns that number rows or people, and write hints about them.
 
-Such a column holds whole numbers, no two of them equal. Either they go up by one, over the rows of each
-client or over all rows, in any order of the rows, or the name of the column says what it is, as id,
-patient_nr and MRN do. Ages, counts and codes have gaps or occur twice.
+An identifier column holds whole numbers, no two of them equal. In addition, its values are consecutive numbers in some
+order, at each client or over all clients, or its name looks like an identifier: id, patient_nr or MRN. Ages, counts and
+codes skip or repeat numbers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.names.identifiers import is_called_identifier
 
-# With this many rows, whole numbers that are all different are no accident.
+# If at least this many rows hold different whole numbers, this is no accident.
 _FEWEST: Final = 20
-_LOOK: Final = 64  # rows of each client that are enough to rule out most columns
-_OUT: Final = f"Leave it out if it numbers the rows: name the other columns with {option('columns', ['...'])}."
+_LOOK: Final = 64  # number of rows of each client that suffice to rule out most columns
+_OUT: Final = f"If it numbers the rows, leave it out: name the other columns with {option('columns', ['...'])}."
 
 
 def hints_of_identifiers(
@@ -28,7 +28,7 @@ def hints_of_identifiers(
     """Return hints about the columns that `find_identifiers` returns, except for the column `but`."""
     if not columns:
         return ()
-    why = {True: "which go up by one", False: "and its name looks like an identifier"}
+    why = {True: "which are consecutive", False: "and its name looks like an identifier"}
     others = {j: counts for j, counts in columns.items() if j != but}
     start = "holds whole numbers, all different,"
     return tuple(f"Column {label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())
@@ -37,15 +37,15 @@ def hints_of_identifiers(
 def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
     """Return the columns of these clients' stored rows that look like identifiers.
 
-    Each column comes with whether its values go up by one (True), or only its name says that it is an
-    identifier (False).
+    Each column is mapped to True if its values are consecutive numbers, and to False if only its name looks like an
+    identifier.
 
     Parameters
     ----------
     tables : sequence
-        What has its rows in `blocks()`, and says whether they are `sparse`.
+        The rows of each client: objects with a method `blocks()` and the attributes `n`, `d` and `sparse`.
     names : sequence of str or None
-        Names of the columns, where they have any.
+        Names of the columns, if they have names.
     """
     sizes = np.array([0 if table.sparse else table.n for table in tables])
     if not sizes.all() or sizes.sum() < _FEWEST:
@@ -67,11 +67,11 @@ def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict
 
 
 def _candidates(tables: Sequence[Any]) -> Array:
-    """Return the columns that may be identifiers, judged by a few rows of each client."""
+    """Return the columns that may be identifiers according to a few rows of each client."""
     columns = np.arange(tables[0].d)
     for table in tables:
         block = next(iter(table.blocks()))
-        # one row rules out most columns that hold no whole numbers
+        # A single row rules out most columns that hold decimals.
         for few in (1, _LOOK):
             columns = columns[_unlike(block[:few, columns])]
         if not len(columns):
@@ -80,7 +80,7 @@ def _candidates(tables: Sequence[Any]) -> Array:
 
 
 def _unlike(block: Array) -> Array:
-    """Return which columns hold whole numbers, no two of them equal."""
+    """Return which columns of a block hold whole numbers, no two of them equal."""
     if block.dtype.kind not in "fiu":
         return np.zeros(block.shape[1], dtype=bool)
     steps = np.diff(np.sort(block, axis=0), axis=0)
@@ -88,14 +88,14 @@ def _unlike(block: Array) -> Array:
 
 
 def _whole(block: Array) -> Array:
-    """Return which columns hold only whole numbers and gaps."""
+    """Return which columns hold only whole numbers and missing values."""
     with np.errstate(invalid="ignore"):
         whole = (np.rint(block) == block) & ~np.isinf(block)
         return np.asarray((whole | np.isnan(block)).all(axis=0))
 
 
 def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
-    """Return the smallest and the largest value of each column, and whether all are whole numbers."""
+    """Return the smallest and the largest value of each column, and whether all of its values are whole numbers."""
     low = np.inf
     high = -np.inf
     whole = np.ones(len(columns), dtype=bool)
@@ -108,7 +108,7 @@ def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
 
 
 def _different(tables: Sequence[Any], j: int, *, together: bool) -> bool:
-    """Return whether no two values of a column are equal, at each client or, with `together`, at all of them."""
+    """Return whether a column has no two equal values at any client, or over all clients if `together` is true."""
     parts = [_column(table, j) for table in tables]
     if together:
         parts = [np.concatenate(parts)]
@@ -127,5 +127,5 @@ def _column(table: Any, j: int) -> Array:
 
 
 def label(j: int, names: Sequence[str] | None) -> str:
-    """Return the name of a column, or its number if columns have no names."""
+    """Return the name of a column, or its number if the columns have no names."""
     return str(j if names is None else names[j])

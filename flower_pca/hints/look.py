@@ -1,4 +1,4 @@
-"""All hints about the rows of some sites."""
+"""Collect the hints of all kinds about the rows of some sites."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def of(
 ) -> tuple[str, ...]:
     """Return hints about the rows of these sites, which have the same columns.
 
-    They are about first lines that may be names, columns that number the rows, codes for missing
-    values, totals, rows that occur twice, dates and units.
+    The hints concern first lines that may be names, columns that number the rows, codes for missing values, totals,
+    rows that occur twice, dates, units, and further faults: see `faults.find`.
 
     Parameters
     ----------
     tables : sequence of LocalData
         The rows of each site.
     names : sequence of str or None, default=None
-        Names of the columns; those of the first site, if left out.
+        Names of the columns. By default, the names at the first site.
     most : int, default=67108864
-        How many entries are looked at in full.
+        The largest number of entries that are all examined.
     sizes : sequence of str, default=()
-        What is known of the sizes of columns, to be said in its place.
+        Hints about the sizes of columns, which are inserted into the result.
     but : int or None, default=None
-        A column that `sizes` names already as one that numbers the rows.
+        A column that `sizes` already reports as an identifier.
     """
     if not tables:
         return ()
@@ -57,6 +57,6 @@ def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
     else:
         others = ""
     return (
-        f"The first line of {first}{others} was read as a row of numbers. If it has names, read it "
+        f"The first line of {first}{others} was read as a row of numbers. If it holds column names, read the data "
         f"{reading('header', True)}.",
     )

@@ -1,4 +1,4 @@
-"""Hints about numbers that stand for missing values: codes such as -999, and zeros among values far from 0."""
+"""Find numbers that seem to stand for missing values: codes such as -999, and zeros among values far from 0."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.hints.sites import LEAST, MANY, AllSites
 
-# Codes of a smaller size may be measurements too, so they have to occur twice or to be the only negative value.
+# Codes of a smaller size may be measurements, too. They cause a hint only if they recur or are the only negative value.
 _OFTEN: Final = 900.0
-# A negative code that occurs again may lie nearer than the spread of the other values, but not below this share
-# of it.
+# The distance of a code from the other values usually exceeds their spread. For a repeated code that is the only
+# negative value, this share of the spread is enough.
 _NEARER: Final = 0.25
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
-# codes that files use for missing values
+# Codes that files use for missing values.
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 
 
 def sentinels(data: AllSites) -> Iterator[str]:
-    """Yield hints about codes such as -999 that lie further from all other values of a column than these lie apart."""
+    """Yield hints about codes such as -999 that are far away from all other values of a column."""
     for j in np.flatnonzero(np.isin(data.low, _CODES) | np.isin(data.high, _CODES)).tolist():
         for code in _codes_of(np.sort(data.values(j))):
             yield data.no_measurement(j, code, "far from all other values")
 
 
 def _codes_of(values: Array) -> list[float]:
-    """Return the codes at either end of sorted values that lie far from all others."""
+    """Return the codes at either end of sorted values that are far away from all other values."""
     codes: list[float] = []
-    # Look at each end twice, because there may be two codes at one end.
+    # Check each end twice, because one end may have two codes.
     for end in (0, -1, 0, -1):
         code = values[end]
         rest = values[values != code]
@@ -41,9 +41,9 @@ def _codes_of(values: Array) -> list[float]:
 
 
 def _is_far(code: float, rest: Array, *, again: bool) -> bool:
-    """Return whether a code lies too far from the other values (`rest`, sorted) to be one of them.
+    """Return whether a code is too far away from the other values to be a measurement.
 
-    `again` says whether the code occurs more than once.
+    `rest` holds the other values in ascending order. `again` is true if the code occurs more than once.
     """
     gap = min(abs(rest[0] - code), abs(rest[-1] - code))
     spread = rest[-1] - rest[0]
@@ -51,15 +51,15 @@ def _is_far(code: float, rest: Array, *, again: bool) -> bool:
     large = abs(code) > _OFTEN
     if gap > max(spread, 1.0):
         far = again or alone or large
-    else:  # A nearer code has to be the only negative value, and large or repeated.
+    else:  # A code that is nearer must be the only negative value, and must be large or repeated.
         lonely = again and gap > max(_NEARER * spread, 1.0)
         far = alone and (large or lonely)
-    # In a column of few different values, -1 may be one of them.
+    # In a column with few different values, -1 may be a valid value.
     return bool(far) and (code != -1.0 or len(np.unique(rest)) >= MANY)
 
 
 def zeros(data: AllSites) -> Iterator[str]:
-    """Yield hints about zeros in a column whose other values lie together far from 0, such as blood pressures."""
+    """Yield hints about zeros in columns whose other values are all far from 0, such as blood pressures."""
     for j in np.flatnonzero(data.low == 0.0).tolist():
         values = data.values(j)
         rest = values[values != 0.0]

@@ -1,4 +1,4 @@
-"""A check that a column or list of sites names a site for every row."""
+"""Check that a column or list of sites names a site for every row."""
 
 from __future__ import annotations
 
@@ -10,18 +10,28 @@ from flower_pca.base.labels import count, is_gap
 
 
 def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], str] | None = None) -> None:
-    """Raise a DataError if `sites`, the values of `column` if given, leave out the site of some rows."""
+    """Raise a DataError if some rows have no site.
+
+    Parameters
+    ----------
+    sites : iterable
+        The site of each row.
+    column : str, default=""
+        The name of the column that holds the sites, if they are from a column.
+    place : callable or None, default=None
+        A function that describes the place of a row, for the message.
+    """
     bare = [(i, value) for i, value in enumerate(sites) if is_gap(value)]
     if not bare:
         return
-    what = "The site of every row"
+    what = "The list of sites"
     if column:
-        what = f"The site of every row, {column},"
-    got = f"none in {count(len(bare), 'row')}"
+        what = f"Column {column}"
+    got = f"no site in {count(len(bare), 'row')}"
     row, value = bare[0]
-    # other texts that `is_gap` takes for a gap, such as NA, are quoted in the message
+    # The message quotes other words for a missing value, such as NA.
     if str(value).strip() not in ("", "None", "nan", "NaT", "<NA>"):
         got = f"{value.strip()!r}, which stands for a missing value, in {count(len(bare), 'row')}"
     if place is not None:
         got = f"{got}, the first in {place(row)}"
-    raise DataError(f"{what} is needed, but there is {got}. Fill it, or drop these rows.")
+    raise DataError(f"{what} has {got}. Name the site of every row, or drop these rows.")

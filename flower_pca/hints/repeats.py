@@ -1,4 +1,4 @@
-"""Removal of hints that repeat what another hint says about the same column and site."""
+"""Remove hints that repeat what another hint says about the same column and site."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FAR: Final = re.compile(r"The (?:mean|standard deviation) of column (?P<column>
 
 
 def without_repeats(hints: Iterable[str]) -> tuple[str, ...]:
-    """Return the hints without those about a mean or deviation that a hint about units explains."""
+    """Return the hints, except for hints about a mean or standard deviation that a hint about units explains."""
     every = tuple(hints)
     units = {_about(found) for found in map(_UNITS.match, every) if found}
     far = {hint: _about(found) for hint in every if (found := _FAR.match(hint))}

@@ -1,4 +1,4 @@
-"""Phrases that the hints of all kinds share."""
+"""Phrases that several kinds of hints share."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 from flower_pca.base import labels
 from flower_pca.base.options import option, reading
 
-SAID: Final = 3  # the most hints of one kind that are shown
+SAID: Final = 3  # maximum number of hints of one kind that are shown
 AS_MEAN: Final = f" and use {option('missing', 'mean')}"
 
 
 def capital(text: str) -> str:
-    """Return the text with a capital letter first."""
+    """Return the text with its first letter capitalized."""
     return f"{text[0].upper()}{text[1:]}"
 
 
 def shorten(sentences: list[str]) -> list[str]:
-    """Return the first hints of one kind; the last one says how many more there are."""
+    """Return at most `SAID` hints of one kind. The last one adds the number of hints that are left out."""
     beyond = len(sentences) - SAID
     if beyond <= 0:
         return sentences
@@ -27,6 +27,6 @@ def shorten(sentences: list[str]) -> list[str]:
 
 
 def gaps_of(value: float) -> str:
-    """Return the option, in words, that reads this value as a gap."""
+    """Return the words for the option that reads this number as a missing value."""
     plain = int(value) if abs(value) < 2**53 and value == int(value) else value
     return reading("gaps", [plain])

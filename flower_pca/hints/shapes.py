@@ -1,8 +1,8 @@
-"""Hints about the distribution of a column's values, and about columns of one site beside those of the others.
+"""Find mistakes that show in the distribution of a column, or in the comparison of a site with the other sites.
 
-They find fill values, shifted decimal points, turned signs, two swapped columns, kinds that one site
-codes by other numbers, lines of statistics and of subtotals, rows that are repeated many times, and
-dates or codes stored as numbers.
+The hints are about fill values, shifted decimal points, opposite signs, swapped columns, categories that one site codes
+by other numbers, lines of statistics or subtotals, rows that are repeated many times, and dates or codes stored as
+numbers.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from flower_pca.base.options import option
 from flower_pca.hints.sentences import capital
 from flower_pca.hints.sites import LEAST, MANY, AllSites, stacks
 
-_FILLS: Final = 1e9  # the smallest size of a fill value, such as -2^31, 2^63 and 1e20
-_FAR: Final = 1000.0  # A fill value lies this many times the spread of all other values away from them.
+_FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^63 and 1e20
+_FAR: Final = 1000.0  # The distance of a fill value from all other values is at least this many times their spread.
 _POINT: Final = (10.0, 100.0, 0.1, 0.01)  # factors by which a mistyped decimal point changes a value
-# A too large value is looked for in columns whose largest other value is at most this many times the smallest.
+# Values that are too large are searched for only if the largest of the other values is at most this many times the
+# smallest.
 _TIGHT: Final = 5.0
-_CLOSE: Final = 3.0  # The same for a value that is too small.
-_OFTEN: Final = 5  # the least number of equal rows that makes a hint
-_ENDS: Final = (7, 2)  # the largest and the smallest number of lines of statistics that are looked for below a table
-_COLUMNS: Final = 8  # columns in which hardly a row is large everywhere by accident
+_CLOSE: Final = 3.0  # the same factor in the search for values that are too small
+_OFTEN: Final = 5  # smallest number of equal rows that causes a hint
+_ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
+_COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
 _CODES: Final = re.compile(
     r"post_?code|zip_?(code)?|plz|postleitzahl|phone|telefon|\btel\b|fax|iban|(ward|room|bed|station|zimmer)_?(nr|no|number|id)"
-    # In 573 tables of R packages, columns of whole numbers with these names hold codes, 8 times of 8.
+    # In 573 tables of R packages, all 8 columns of whole numbers with these names hold codes.
     r"|^(ward|room|zimmer|hospital|clinic|klinik|department|abteilung|district|region|cent(er|re)|site)$",
     re.IGNORECASE,
 )
 
 
 def fills(data: AllSites) -> Iterator[str]:
-    """Yield hints about fill values: 1e20, -2^31 and others that lie a thousand times the spread of all others away."""
+    """Yield hints about fill values such as 1e20 and -2^31, which are extremely far from all other values."""
     large = np.maximum(np.abs(data.low), np.abs(data.high)) >= _FILLS
     for j in np.flatnonzero(large).tolist():
         values = np.sort(data.values(j))
@@ -50,14 +51,14 @@ def fills(data: AllSites) -> Iterator[str]:
             away = min(abs(rest[0] - value), abs(rest[-1] - value))
             if away > _FAR * max(rest[-1] - rest[0], 1e-3 * np.abs(rest).max()):
                 yield data.no_measurement(
-                    j, float(value), "more than a thousand times the spread of all other values away"
+                    j, float(value), "more than a thousand times the spread of all other values away from them"
                 )
 
 
 def shifted_points(data: AllSites) -> Iterator[str]:
-    """Yield hints about a single value ten times too large or too small among values that lie close together."""
+    """Yield hints about single values that are 10 or 100 times too large or too small in a narrow column."""
     (lowest, second), (highest, second_highest) = data.lowest, data.highest
-    # Children among adults are no typing errors, so the other values have to be closer together below a small value.
+    # Children among adults are not typing errors, so a small value causes a hint only if the others are even closer.
     small = (4.0 * lowest < second) & (highest <= _CLOSE * second)
     large = (highest - second_highest > second_highest - lowest) & (second_highest <= _TIGHT * lowest)
     for j in np.flatnonzero((lowest > 0.0) & (highest > lowest) & (small | large)).tolist():
@@ -70,11 +71,14 @@ def shifted_points(data: AllSites) -> Iterator[str]:
             if factor is not None:
                 times = f"{factor:g} times too large" if factor > 1.0 else f"{1 / factor:g} times too small"
                 site, row = data.where(j, float(value))
-                yield f"{data.title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check the cell."
+                yield f"{data.title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check this cell."
 
 
 def turned_signs(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
-    """Yield hints about columns that would lie at one site where they lie at the others if their sign were turned."""
+    """Yield hints about columns that would match the other sites if one site changed their sign.
+
+    `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`, and `seen` (sites x d) the numbers of values.
+    """
     for i in range(len(sites)) if len(sites) > 2 else ():
         here, others = levels[i], np.delete(levels, i, axis=0)
         below = (others[:, 0] > 0).all(axis=0) & (here[2] < 0)
@@ -83,31 +87,36 @@ def turned_signs(sites: Sequence[str], levels: Array, seen: Array, columns: Sequ
             usual = np.median(others[:, :, j], axis=0)
             span = usual[2] - usual[0]
             if span > 0 and abs(here[1, j] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(seen[i, j]):
-                yield f"{capital(columns[j])} seems to have the opposite sign at {sites[i]}. Check that file."
+                what = "seems to have the opposite sign"
+                yield f"{capital(columns[j])} {what} at {sites[i]}. Check the data of this site."
 
 
 def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
-    """Yield hints about two columns of which each lies at one site where the other one lies at all other sites."""
+    """Yield hints about pairs of columns that seem to be swapped at one site.
+
+    At this site, each column of the pair has the values that the other column has at all other sites. The parameters
+    are the same as in `turned_signs`.
+    """
     if len(sites) < 3 or not (seen >= LEAST).all() or np.isnan(levels).any():
         return
     for i, site in enumerate(sites):
         others = np.delete(levels, i, axis=0)
         low, middle, high = others[:, 0].min(axis=0), np.median(others[:, 1], axis=0), others[:, 2].max(axis=0)
         here = levels[i]
-        # `apart`: columns that lie elsewhere than at all other sites. `on`: pairs (a, b) where column a of this
-        # site lies where column b lies at the others.
+        # `odd` lists the columns whose values at this site do not overlap the values at the other sites. `fits` holds
+        # the pairs (a, b) for which column a of this site matches column b of the other sites.
         apart = (here[0] > high) | (here[2] < low)
         odd = np.flatnonzero(apart)
-        on = {
+        fits = {
             (a, b)
             for a in odd.tolist()
             for b in odd.tolist()
             if a != b and low[b] <= here[1, a] <= high[b] and _alike(here[:, a], low[b], high[b], middle[b])
         }
-        for a, b in sorted(on):
-            if a < b and (b, a) in on:
+        for a, b in sorted(fits):
+            if a < b and (b, a) in fits:
                 both = f"{capital(columns[a])} and {columns[b]}"
-                yield f"{both} seem to be swapped at {site}. Check that file."
+                yield f"{both} seem to be swapped at {site}. Check the data of this site."
 
 
 def _alike(here: Array, low: float, high: float, middle: float) -> bool:
@@ -116,13 +125,11 @@ def _alike(here: Array, low: float, high: float, middle: float) -> bool:
 
 
 def other_codes(data: AllSites) -> Iterator[str]:
-    """Yield hints about columns of two kinds that one site codes by other numbers than all others, as by 1
-    and 2, not 0 and 1.
-    """
+    """Yield hints about columns of two values that one site codes differently, such as 1 and 2 instead of 0 and 1."""
     if len(data.sites) < 2:
         return
     for j in np.flatnonzero((data.different == 2).all(axis=0) & (data.seen >= LEAST).all(axis=0)).tolist():
-        # Of two different values, one is the first and the other the last in order.
+        # In ascending order, one of the two values comes first and the other comes last.
         pairs = [(values[0, j], values[n - 1, j]) for values, n in zip(data.in_order, data.seen[:, j], strict=True)]
         kinds = sorted(set(pairs), key=pairs.count)
         whole = all(value == int(value) for pair in kinds for value in pair)
@@ -136,13 +143,13 @@ def other_codes(data: AllSites) -> Iterator[str]:
 
 
 def codes(data: AllSites) -> Iterator[str]:
-    """Yield hints about columns whose name says that they hold codes, such as post codes and phone numbers."""
+    """Yield hints about columns whose names suggest codes, such as post codes and phone numbers."""
     for j, column in enumerate(data.columns):
         name = column.removeprefix("column ")
         if _CODES.search(name) and (data.different[:, j] > 2).any() and data.is_whole(j):
             yield (
-                f"{data.title(j)} holds codes, which are not measurements. Leave it out: name the other columns with "
-                f"{_LISTED}."
+                f"{data.title(j)} holds codes, which are not measurements. To leave it out, name the other columns "
+                f"with {_LISTED}."
             )
 
 
@@ -158,28 +165,28 @@ def dates(data: AllSites) -> Iterator[str]:
         if len(np.unique(values)) < MANY:
             continue
         if values.min() >= 9.4e11 and values.max() <= 2.2e12:
-            yield f"{data.title(j)} holds times in milliseconds since 1970, as numbers. {_OUT}"
+            yield f"{data.title(j)} holds times in milliseconds since 1970, stored as numbers. {_OUT}"
             continue
         for kind, day, month, year in (
             ("05012024", values // 1e6, values // 1e4 % 100, values % 1e4),
             ("240105", values % 100, values // 100 % 100, 2000 + values // 1e4),
         ):
             fits = (day >= 1) & (day <= 31) & (month >= 1) & (month <= 12) & (year >= 1900) & (year <= 2099)
-            # Dates have more than two months, and days above the twelfth; amounts hardly look like this.
+            # A column of dates has more than two months, and days after the twelfth. Amounts rarely look like this.
             if fits.all() and len(np.unique(month)) > 2 and day.max() > 12 and values.max() >= 10**5:
-                yield f"{data.title(j)} holds dates written as {kind}, as numbers. {_OUT}"
+                yield f"{data.title(j)} holds dates such as {kind}, stored as numbers. {_OUT}"
                 break
 
 
-_OUT: Final = f"Leave it out: name the other columns with {_LISTED}."
+_OUT: Final = f"To leave it out, name the other columns with {_LISTED}."
 
 
 def lines_of_statistics(data: AllSites) -> Iterator[str]:
-    """Yield hints about last lines that hold statistics of the lines above them, such as mean and deviation."""
+    """Yield hints about last lines that hold statistics of the lines above them, such as the mean and the deviation."""
     for site, ends in zip(data.sites, _possible_ends(data), strict=True):
         for m in ends:
             above, below = site.rows[:-m], site.rows[-m:]
-            # Stop at the first line that is no statistic: most tables have none.
+            # Stop at the first line that holds no statistic, because most tables have no such lines.
             said = [*takewhile(bool, (_statistic(line, above) for line in below))]
             if len(said) == m and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
@@ -191,9 +198,9 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
 
 
 def _possible_ends(data: AllSites) -> list[list[int]]:
-    """Return, for each site, the numbers of last lines of which the first may be a statistic of the lines above it.
+    """Return for each site, in descending order, how many last lines may hold statistics of the lines above them.
 
-    The numbers are in descending order.
+    This rough check looks at the first of the last lines only.
     """
     found: list[list[int]] = [[] for _ in data.sites]
     in_order = [values[:, data.telling] for values in data.in_order]
@@ -207,12 +214,12 @@ def _possible_ends(data: AllSites) -> list[list[int]]:
 
 
 def _first_lines_fit(rows: Array, in_order: Array, most: int) -> Array:
-    """Return for each table (s x n x d) and each number of last lines whether the first of them may be a statistic.
+    """Return for each table (s x n x d) and number of last lines whether the first of these lines may be a statistic.
 
-    The numbers go from `most` down to 2. The bounds are wider than those of `_statistic`, since they
-    follow from sums that are computed once for all numbers.
+    The numbers of last lines go from `most` down to 2. The tolerances are wider than in `_statistic`, because they
+    follow from sums that are computed once for all numbers of last lines.
     """
-    # Line k of these arrays belongs to the lines above the last `most` - k lines.
+    # Entry k of these arrays refers to the lines above the last `most` - k lines.
     n = rows.shape[1]
     lines, top, between = rows[:, -most:-1], rows[:, :-most], rows[:, -most:-2]
 
@@ -228,7 +235,7 @@ def _first_lines_fit(rows: Array, in_order: Array, most: int) -> Array:
     high = upto(np.fmax.reduce(top, axis=1), between, np.fmax)
     mean = middle + about / count
     deviation = np.sqrt(np.maximum(squares - about**2 / count, 0.0) / (count - 1.0))
-    # The median of the lines above lies between these values of all lines in order.
+    # The median of the lines above lies between these two values of the column in ascending order.
     seen = (~np.isnan(in_order)).sum(axis=1)
     ranks = np.stack([(seen - most - 1) // 2, np.minimum(seen // 2 + most, seen - 1)], axis=1)
     lower, upper = np.take_along_axis(in_order, np.maximum(ranks, 0), axis=1).swapaxes(0, 1)
@@ -242,7 +249,10 @@ def _first_lines_fit(rows: Array, in_order: Array, most: int) -> Array:
 
 
 def _statistic(line: Array, above: Array) -> str:
-    """Return which statistic of the lines above a line holds in all columns that vary, or "" for none."""
+    """Return the name of the statistic of the lines above that a line holds, or "" if it holds no statistic.
+
+    Columns that do not vary in the lines above are ignored.
+    """
     varies = np.nanmax(above, axis=0) > np.nanmin(above, axis=0)
     there = varies & ~np.isnan(line)
     if there.sum() < 2:
@@ -271,12 +281,12 @@ def totals_anywhere(data: AllSites) -> Iterator[str]:
         found = _subtotals(site.rows) if possible else []
         if found:
             first = capital(site.place(found[0]))
-            more = f", and so are {len(found) - 1} more of theirs" if len(found) > 1 else ""
-            yield f"{first} is the sum of other lines{more}. Remove it, because it is not a row of its own."
+            more = f", like {len(found) - 1} more below it" if len(found) > 1 else ""
+            yield f"{first} is the sum of other lines{more}. Remove such lines, because they are not rows of data."
 
 
 def _may_hold_sums(data: AllSites) -> list[bool]:
-    """Return for each site whether a row is large in all of a few columns, as a sum of other rows is."""
+    """Return for each site whether some row is large in all of the first telling columns, as a sum of rows is."""
     found = [False] * len(data.sites)
     for places, stored in stacks([site.rows[:, data.telling[:_COLUMNS]] for site in data.sites]):
         rows = np.nan_to_num(stored)
@@ -287,19 +297,19 @@ def _may_hold_sums(data: AllSites) -> list[bool]:
 
 
 def _measures(rows: Array) -> Array:
-    """Return which columns of tables (... x n x d) hold more than a few different values in the first rows."""
+    """Return which columns of tables (... x n x d) have more than `LEAST` different values in the first 200 rows."""
     first = np.sort(rows[..., :200, :], axis=-2)
     return np.asarray((np.diff(first, axis=-2) > 0.0).sum(axis=-2) + 1 > LEAST)
 
 
 def _large(rows: Array) -> Array:
-    """Return which entries of tables (... x n x d) are larger than most entries of their columns."""
+    """Return which entries of tables (... x n x d) exceed 1.5 times the median absolute value of their column."""
     sizes = np.abs(rows)
     return np.asarray(sizes > 1.5 * np.median(sizes, axis=-2, keepdims=True))
 
 
 def _subtotals(stored: Array) -> list[int]:
-    """Return the places of rows that are the sum of at least three rows just before them, or of all others."""
+    """Return the positions of rows that are the sum of at least three rows just before them, or of all other rows."""
     rows = np.nan_to_num(stored)
     n = len(rows)
     measures = _measures(rows)
@@ -314,23 +324,26 @@ def _subtotals(stored: Array) -> list[int]:
     found: list[int] = []
     for i in candidates[:2000].tolist():
         grand = (np.abs(total - 2.0 * rows[i]) <= close).all()
-        # Compare the sums of rows a to i - 1, for each a whose sum of the first column fits.
+        # Compare row i with the sum of rows a to i - 1, for each a for which the sum fits in the first column.
         fits = np.flatnonzero(np.abs(before[i, 0] - before[: max(i - 2, 0), 0] - rows[i, 0]) <= close[0])
         part = any((np.abs(before[i] - before[a] - rows[i]) <= close).all() for a in fits[:50].tolist())
         if grand or part:
             found.append(i)
-    # Leave out the last line: `totals` looks at it by a rule that allows for rounding.
+    # Leave out the last line, because `totals` checks it with a tolerance for rounding.
     return [i for i in found if i < n - 1]
 
 
 def repeated(data: AllSites) -> Iterator[str]:
-    """Yield hints about one row that occurs many times where hardly any other row does."""
+    """Yield hints about a row that occurs many times in a table in which no other row occurs more than twice."""
     for site, different in zip(data.sites, data.different, strict=True):
         marks, first, counts = np.unique(site.marks, return_index=True, return_counts=True)
         most = int(counts.max())
         if most < _OFTEN or most >= 0.05 * len(site.rows) or (different > MANY).sum() < 2:
             continue
-        # All other rows occur once or twice.
+        # The second-largest count shows whether all other rows occur once or twice.
         if np.partition(counts, -2)[-2] <= 2 and len(marks) > 4 * MANY:
             row = int(first[np.argmax(counts)])
-            yield f"{capital(site.place(row))} occurs {most} times. Remove all but one, unless they are different."
+            yield (
+                f"The values of {site.place(row)} occur in {most} rows. Remove all but one of these rows if they are "
+                "copies."
+            )

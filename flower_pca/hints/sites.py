@@ -1,4 +1,4 @@
-"""The rows of all sites, and the statistics that several kinds of hints need."""
+"""Hold the rows of all sites, with statistics that several kinds of hints need."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from flower_pca.hints.sentences import AS_MEAN, capital, gaps_of
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
-ENDS: Final = 8  # rows of each end of a site that are always in its sample
-FEW: Final = 3  # With at most this many rows, a site's sums nearly show the rows.
-LEAST: Final = 5  # the least number of values of a column at a site that a hint can rely on
-# A column with more different values than this is a measurement, one with fewer may only tell kinds apart.
+ENDS: Final = 8  # number of first rows and of last rows that the sample of a site always contains
+FEW: Final = 3  # If a site has at most this many rows, its sums nearly reveal the rows.
+LEAST: Final = 5  # smallest number of values of a column at a site that a hint can rely on
+# A column with more different values than this is a measurement. A column with fewer values may hold categories.
 MANY: Final = 10
-_CACHED: Final = 2**15  # the entries of a block of 256 kB
-_TELLING: Final = 16  # columns by which rows are ruled out before all columns are looked at
+_CACHED: Final = 2**15  # number of entries in a block of 256 kB, which fits into the processor cache
+_TELLING: Final = 16  # number of columns that rule out most suspicions before all columns are examined
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +32,11 @@ class Site:
     Attributes
     ----------
     who : str
-        The name of the site, as hints say it.
+        The name of the site in hints.
     rows : ndarray
-        The rows, n x d, with NaN in gaps.
+        The rows, n x d, with NaN for missing values.
     place : callable
-        Returns the place of row i in words, such as the file and the line.
+        A function that describes the place of row i, such as its file and line.
     """
 
     who: str
@@ -47,9 +47,9 @@ class Site:
 
     @classmethod
     def of(cls, site: Table | LocalData, who: str) -> Site:
-        """Return the site of a table that a source gives, or of rows that a client holds."""
+        """Return the site with the rows of a table, or with the rows that a client holds."""
         if isinstance(site, LocalData):
-            # Hints change no row, so rows that are stored as one array need no copy.
+            # Rows that are stored as one array are not copied, because hints never change rows.
             blocks = list(site.blocks()) or [site.plain()]
             rows = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         else:
@@ -59,7 +59,7 @@ class Site:
 
     @classmethod
     def sampled(cls, site: LocalData, who: str, most: int) -> Site:
-        """Return a sample of about `most` rows of a client, spread evenly, with the first and the last rows."""
+        """Return the site with about `most` evenly spaced rows of a client, and its first and last rows."""
         spread = np.linspace(0, site.n - 1, max(most, 4 * ENDS)).astype(np.int64)
         ends = np.arange(ENDS)
         rows = np.unique(np.concatenate([spread, ends, site.n - 1 - ends]).clip(0, site.n - 1))
@@ -72,17 +72,17 @@ class Site:
 
     @functools.cached_property
     def marks(self) -> Array:
-        """A number for each row (n,), equal for equal rows."""
+        """A hash of each row (n,). Equal rows have equal hashes."""
         n, d = self.rows.shape
         marks, odd = np.empty(n, dtype=np.uint64), _odd(d)
-        # Blocks that fit into the cache take half the time of one pass after the other over all rows.
+        # Computing block by block in the cache takes half the time of several passes over all rows.
         step = max(_CACHED // d, 1)
         for i in range(0, n, step):
-            # 0 and -0 are equal but differ in their bits, and so do NaN values.
+            # 0 and -0 are equal but have different bits, and NaN has several bit patterns.
             numbers = self.rows[i : i + step] + 0.0
             numbers[np.isnan(numbers)] = np.nan
             bits = numbers.view(np.uint64)
-            # The low bits of whole numbers and of their products are zero, so mix higher bits in first.
+            # The low bits of whole numbers and of their products are zero, so higher bits are mixed in first.
             bits ^= bits >> np.uint64(29)
             bits *= odd
             marks[i : i + step] = bits.sum(axis=1, dtype=np.uint64)
@@ -91,7 +91,7 @@ class Site:
 
 @functools.lru_cache(maxsize=1)
 def _odd(d: int) -> Array:
-    """Return d odd random numbers, the same for every call."""
+    """Return d odd random numbers, which are the same in every call."""
     drawn = np.random.default_rng(0).integers(2**62, size=d, dtype=np.uint64)
     # Multiplication by an odd number modulo 2^64 keeps different numbers different.
     return np.asarray(drawn * np.uint64(2) + np.uint64(1))
@@ -99,14 +99,14 @@ def _odd(d: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class AllSites:
-    """The rows of all sites, and the statistics that several kinds of hints need.
+    """The rows of all sites, with statistics that several kinds of hints need.
 
     Attributes
     ----------
     sites : sequence of Site
         The sites.
     columns : sequence of str
-        The names of the columns, as hints say them.
+        The names of the columns in hints.
     sampled : bool
         Whether `sites` hold only a sample of the rows.
     """
@@ -117,14 +117,14 @@ class AllSites:
 
     @classmethod
     def of(cls, tables: Sequence[Table | LocalData], names: Sequence[str] | None) -> AllSites:
-        """Return the rows of these tables, less the tables without rows, such as an empty batch of a stream."""
+        """Return the rows of these tables. Tables without rows, such as an empty batch of a stream, are left out."""
         every = enumerate(tables)
         sites = [site for i, table in every if len((site := Site.of(table, f"client {i}")).rows)]
         return cls.at(sites, names)
 
     @classmethod
     def at(cls, sites: Sequence[Site], names: Sequence[str] | None, *, sampled: bool = False) -> AllSites:
-        """Return these sites with the names that hints call their columns."""
+        """Return these sites with the names of their columns in hints, such as "column age" or "column 3"."""
         if names is None:
             columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
         else:
@@ -133,8 +133,8 @@ class AllSites:
 
     @functools.cached_property
     def in_order(self) -> list[Array]:
-        """The values of each column of each site (n x d), in ascending order with gaps last."""
-        # The columns are copied into rows, since most kinds of hints go through the values of a column.
+        """The values of each column at each site (n x d), in ascending order with NaN last."""
+        # Each column is stored contiguously, because most kinds of hints go through the values of a column.
         columns = [np.array(site.rows.T, order="C") for site in self.sites]
         for values in columns:
             values.sort(axis=1)
@@ -147,12 +147,12 @@ class AllSites:
 
     @functools.cached_property
     def lowest(self) -> Array:
-        """The two smallest values of each column, 2 x d, with NaN where there are fewer."""
+        """The two smallest values of each column, 2 x d, with NaN if there are fewer."""
         return _two_smallest([values[:2] for values in self.in_order])
 
     @functools.cached_property
     def highest(self) -> Array:
-        """The two largest values of each column, 2 x d, with NaN where there are fewer."""
+        """The two largest values of each column, 2 x d, with NaN if there are fewer."""
         ends = [_last(values, seen) for values, seen in zip(self.in_order, self.seen, strict=True)]
         return -_two_smallest([-values for values in ends])
 
@@ -174,7 +174,7 @@ class AllSites:
 
     @functools.cached_property
     def telling(self) -> Array:
-        """The columns with the most different values, which rule out most suspicions at little cost."""
+        """The positions of the columns with the most different values, which rule out most suspicions cheaply."""
         return np.asarray(np.argsort(-self.different.sum(axis=0), kind="stable")[:_TELLING])
 
     @functools.cached_property
@@ -186,7 +186,7 @@ class AllSites:
         return np.stack([np.take_along_axis(values, places[:, i], axis=0) for i, values in ordered])
 
     def title(self, j: int) -> str:
-        """Return the name of a column as a sentence begins with it."""
+        """Return the name of a column for the beginning of a sentence."""
         return capital(self.columns[j])
 
     def is_whole(self, j: int) -> bool:
@@ -195,12 +195,12 @@ class AllSites:
         return bool((values == np.rint(values)).all())
 
     def where(self, j: int, value: float) -> tuple[Site, int]:
-        """Return the first site that has a value in a column, and the first row with it."""
+        """Return the first site at which column j contains `value`, and its first row with this value."""
         found = ((site, np.flatnonzero(site.rows[:, j] == value)) for site in self.sites)
         return next((site, int(rows[0])) for site, rows in found if len(rows))
 
     def no_measurement(self, j: int, value: float, why: str) -> str:
-        """Return the hint that a value of a column, for the reason `why`, may stand for a gap."""
+        """Return the hint that a number in a column may stand for a missing value. `why` is the reason in words."""
         where = [(site, np.flatnonzero(site.rows[:, j] == value)) for site in self.sites]
         site, rows = next((site, rows) for site, rows in where if len(rows))
         first = site.place(int(rows[0]))
@@ -208,7 +208,9 @@ class AllSites:
         if self.sampled:
             count = f"at least {count}"
         what = f"{self.title(j)} holds {value:g} {count}, {why}"
-        return f"{what}: the first is {first}. If it stands for a gap, read the data {gaps_of(value)}{AS_MEAN}."
+        return (
+            f"{what}: the first is {first}. If it stands for a missing value, read the data {gaps_of(value)}{AS_MEAN}."
+        )
 
     def values(self, j: int) -> Array:
         """Return the values of a column at all sites, in one array."""
@@ -217,10 +219,10 @@ class AllSites:
 
 
 def stacks(sites: Sequence[Array]) -> Iterator[tuple[list[int], Array]]:
-    """Yield arrays of rows as stacks (s x n x d) of those with equally many rows, with their places in `sites`.
+    """Yield stacks (s x n x d) of sites with equal numbers of rows, with the positions of these sites.
 
-    There may be a thousand sites with a few rows each, which take little time together. Many rows are a
-    stack of their own, so that they are not copied.
+    Stacks save time if a thousand sites have a few rows each. A site with many rows forms a stack of its own without a
+    copy.
     """
     by_length: dict[int, list[int]] = {}
     for i, rows in enumerate(sites):
@@ -233,7 +235,10 @@ def stacks(sites: Sequence[Array]) -> Iterator[tuple[list[int], Array]]:
 
 
 def _last(values: Array, seen: Array) -> Array:
-    """Return the two largest values of each column; `values` are in ascending order, `seen` of them not NaN."""
+    """Return the two largest values of each column.
+
+    The columns of `values` are in ascending order, and the first `seen` values of a column are not NaN.
+    """
     if (seen == len(values)).all():
         return values[-2:]
     places = np.stack([seen - 2, seen - 1])
@@ -246,7 +251,7 @@ def _two_smallest(parts: Sequence[Array]) -> Array:
 
 
 def _numbers(values: Array) -> Array:
-    """Return how many values of each column are not NaN; `values` are in ascending order with NaN last."""
+    """Return how many values of each column are not NaN. The columns are in ascending order with NaN last."""
     seen = np.full(values.shape[1], len(values))
     gaps = np.isnan(values[-1])
     seen[gaps] -= np.isnan(values[:, gaps]).sum(axis=0)

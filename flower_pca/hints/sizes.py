@@ -1,8 +1,8 @@
-"""Hints about columns that make a component by their size or their mean alone, or whose sizes differ as units do.
+"""Find columns that determine a component by their size or mean, or that seem to be measured in different units.
 
-PCA follows the variance. So a column that numbers the rows, or is measured in small units, becomes the
-first component, whatever the other columns are. The server knows the deviation of every column from the
-totals of the opening.
+PCA follows the variance. So a column that numbers the rows, or is measured in small units, becomes the first component,
+whatever the other columns are. The server knows the standard deviation of every column from the totals that clients
+send at the start of a run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from flower_pca.base.options import option
 from flower_pca.hints.identifiers import label, numbers_rows
 
 _ALONE: Final = 0.99  # A column with at least this share of the total variance is the first component.
-# Above this share of what component 1 explains, component 1 is mostly the mean.
+# If the mean exceeds this share of the sum of squares along component 1, component 1 is mostly the mean.
 _MEAN: Final = 0.5
-# Columns whose largest deviation is at least this many times the lower quartile differ as units do.
+# Units seem to differ if the largest standard deviation is at least this many times the lower quartile.
 _APART: Final = 100.0
 _STD: Final = option("scale", "std")
 _SCALE_IT: Final = f"Leave it out if it numbers the rows, or use {_STD} if its unit differs from the other columns."
@@ -40,13 +40,13 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
     j = int(np.argmax(sizes))
     i = int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
     larger = f"column {label(j, names)} has a standard deviation of {high:.3g}"
-    smaller = f"column {label(i, names)} one of {sizes[i]:.3g}"
-    differ = f"Columns differ much in size: {larger}, {smaller}."
+    smaller = f"column {label(i, names)} has one of {sizes[i]:.3g}"
+    differ = f"Columns differ much in size: {larger}, but {smaller}."
     return (f"{differ} Use {_STD} if they are measured in different units.",)
 
 
 def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
-    """Return a hint if rows were not centered and their mean makes up over half of what component 1 explains.
+    """Return a hint if rows were not centered and their mean makes up more than half of component 1.
 
     Parameters
     ----------
@@ -58,15 +58,15 @@ def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
     if offset <= _MEAN * first:
         return ()
     if offset > first:
-        weight = "more than all"
+        weight = "more than 100%"
     else:
         weight = f"{offset / first:.0%}"
-    words = f"Rows were not centered, and their mean weighs {weight} of component 1, which then shows no differences"
+    words = f"Rows were not centered, and their mean makes up {weight} of component 1, which then hides differences"
     return (f"{words} between rows. Use {option('center', True)}.",)
 
 
 def column_alone(sizes: Array) -> int | None:
-    """Return the column that has nearly all of the variance, or None."""
+    """Return the column that has at least 99% of the variance, or None if there is no such column."""
     squares = sizes**2
     j = int(np.argmax(squares))
     if len(sizes) > 1 and squares[j] >= _ALONE * squares.sum():
@@ -75,7 +75,7 @@ def column_alone(sizes: Array) -> int | None:
 
 
 def hints_of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable[Any]) -> tuple[str, ...]:
-    """Return a hint about a column with nearly all of the variance if it holds different whole numbers."""
+    """Return a hint if a column has at least 99% of the variance and holds whole numbers that are all different."""
     j = column_alone(sizes)
     if j is None or not all(numbers_rows(table, j) for table in tables):
         return ()
@@ -85,7 +85,7 @@ def hints_of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable
 def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
     j = int(np.argmax(sizes))
     share = sizes[j] ** 2 / np.sum(sizes**2)
-    # A larger share would be rounded to 100.00%, which is not true.
+    # A larger share would be rounded to 100.00%, which would be wrong.
     if share < 0.99995:
         shown = f"{share:.2%}"
     else:

@@ -1,4 +1,4 @@
-"""Hints about last lines that are the sum or the mean of the lines above them, as in spreadsheets."""
+"""Find last lines that are the sum or the mean of the lines above them, as in spreadsheets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flower_pca.hints.sentences import capital
 from flower_pca.hints.sites import LEAST, AllSites, Site, stacks
 from flower_pca.rows.local import LocalData
 
-# the largest probability that ordinary rows of a run give a hint about means
+# The largest allowed probability that ordinary rows of a run cause a hint about means.
 _RARE: Final = 1e-3
 
 
@@ -20,11 +20,11 @@ def totals(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that are the sum or the mean of the lines above them."""
     for i, (n, what) in lines_of_totals(data.sites).items():
         place = capital(data.sites[i].place(n))
-        yield f"{place} is the {what} of the lines above it, not a row of its own. Remove it."
+        yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
 
 
 def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str]:
-    """Yield the hints of `totals` about sampled rows, by the sums of all rows that the clients know."""
+    """Yield the hints of `totals` from a sample of the rows and the sums of all rows, which the clients know."""
     for site, client in zip(data.sites, clients, strict=True):
         mean, number = client.measured.means()
         seen = np.asarray(number, dtype=np.float64)
@@ -39,15 +39,18 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str
             count = seen - np.sum(~np.isnan(left), axis=0)
             if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
                 place = capital(client.table.place(client.n - 1 - below))
-                yield f"{place} is the {what} of the lines above it, not a row of its own. Remove it."
+                yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
                 break
 
 
 def lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
-    """Return, by the number of the site, how many lines stand above its line of totals, and "sum" or "mean"."""
+    """Return the line of totals of each site that has one, by the position of the site.
+
+    A line of totals is described by the number of lines above it, and by "sum" or "mean".
+    """
     found: dict[int, tuple[int, str]] = {}
-    # Look at the last two lines, since a line of means may follow one of sums.
-    # There may be a thousand sites, so a rough check of all at once comes before the exact one.
+    # Check the last two lines, because a line of means may follow a line of sums. There may be a thousand sites, so a
+    # rough check of all sites at once comes before the exact check.
     for below in (0, 1):
         tall = [(i, site.rows[: len(site.rows) - below]) for i, site in enumerate(sites)]
         tall = [(i, rows) for i, rows in tall if len(rows) > LEAST]
@@ -70,7 +73,7 @@ def _look_like_totals(tables: Array) -> Array:
     rounding = _rounding(last)
     slack = rounding + _off(first, n + 1) + 1e-8 * np.abs(total)
     sums = (np.abs(last - total) <= slack).any(axis=1)
-    # A line of means holds the mean in all columns that vary, and these columns vary in the first lines already.
+    # A line of means holds the mean of every column that varies. Only columns that vary in the first lines are checked.
     varies = np.fmax.reduce(first, axis=1) > np.fmin.reduce(first, axis=1)
     slack = rounding + _most_off(n) / n + 1e-8 * np.abs(mean)
     means = ((np.abs(last - mean) <= slack) | np.isnan(last) | ~varies).all(axis=1)
@@ -80,10 +83,10 @@ def _look_like_totals(tables: Array) -> Array:
 def _sum_or_mean(
     last: Array, above: Array, several: int, *, sums: Array | None = None, count: Array | None = None
 ) -> str:
-    """Return "sum" or "mean" if a line is that of the lines above it, or else "".
+    """Return "sum" or "mean" if a line is the sum or the mean of the lines above it, or "" otherwise.
 
-    `above` may be a sample; then `sums` and `count` are those of all lines above. `several` is the
-    number of lines that are tested.
+    If `above` is a sample, `sums` and `count` are the sums and the numbers of values of all lines above. `several` is
+    the number of lines that are tested in the run.
     """
     n = len(above) if count is None else np.maximum(count, 1.0)
     low, high = np.fmin.reduce(above), np.fmax.reduce(above)
@@ -102,16 +105,15 @@ def _sum_or_mean(
         mean_off = rounding + off / n + 1e-12 * np.abs(mean)
         return "mean" if there.any() and (np.abs(last - mean) <= mean_off)[there].all() else ""
 
-    # It takes long to see how all lines are rounded, so most lines are ruled out before.
+    # Finding the number of decimal places of all lines is slow, so most lines are ruled out before.
     if not kind(_most_off(n)):
         return ""
     off = _off(above, n)
     found = kind(off)
     if found == "mean":
-        # Columns that depend on others hit their means together, which counts as one coincidence.
+        # If columns depend on each other, hitting all of their means is a single coincidence.
         spread = _spread_given_others(above[:, there])
-        # A normal value lies this close to a given place with a probability of at most 2 close / (sqrt(2 pi)
-        # spread).
+        # A normal value is this close to a given number with a probability of at most 2 close / (sqrt(2 pi) spread).
         close = rounding + off / n
         chance = np.prod(np.minimum(0.8 * close[there] / spread, 1.0))
         return found if chance * several < _RARE else ""
@@ -119,23 +121,24 @@ def _sum_or_mean(
 
 
 def _off(rows: Array, n: Any) -> Array:
-    """Return, by column, how far the sum of n such numbers may lie from the sum before they were rounded.
+    """Return, for each column, how much rounding may have changed the sum of n numbers with these decimal places.
 
     Whole numbers are taken as counts and codes, which are not rounded.
     """
     steps = _rounding(rows).min(axis=-2)
-    # Rounding has a deviation of steps / sqrt(12), and a sum sqrt(n) times that; take four deviations.
+    # The rounding error of a number has a standard deviation of steps / sqrt(12), and a sum has sqrt(n) times as much.
+    # Four standard deviations are allowed.
     rounded = 4.0 * np.sqrt(n / 12.0) * steps
     return np.where(steps < 1.0, rounded, 0.0)
 
 
 def _most_off(n: Any) -> Any:
-    """Return the most that `_off` can be for n numbers: with one decimal place."""
+    """Return the largest value of `_off` for n numbers, which is reached by numbers with one decimal place."""
     return 4.0 * np.sqrt(n / 12.0) * 0.1
 
 
 def _rounding(values: Array) -> Array:
-    """Return the last decimal place of each number: 0.01 for 3.14, 1 for 7."""
+    """Return the unit of the last decimal place of each number: 0.01 for 3.14, and 1 for 7."""
     steps, sizes = np.full(values.shape, 1e-12), np.abs(values)
     # The loop runs eleven times, so it reuses these two arrays.
     rest, slack = np.empty((2, *values.shape), dtype=np.result_type(values, 1.0))
@@ -151,7 +154,10 @@ def _rounding(values: Array) -> Array:
 
 
 def _spread_given_others(rows: Array) -> Array:
-    """Return the deviation of each column about its prediction by the columns before it; 0 where that is exact."""
+    """Return the standard deviation of each column about its prediction from the columns before it.
+
+    The value is 0 if the prediction is exact, if the rows are too few, and for all columns after the 64th.
+    """
     whole = rows[~np.isnan(rows).any(axis=1)][:, : 2**6]
     if len(whole) <= whole.shape[1] + 1:
         return np.zeros(rows.shape[1])

@@ -1,4 +1,4 @@
-"""Hints about columns that one site seems to measure in another unit than all others."""
+"""Find columns that one site, or half of the sites, seems to measure in another unit."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from flower_pca.base.linalg import Array
 from flower_pca.hints.sentences import capital, shorten
 from flower_pca.hints.sites import LEAST, AllSites
 
-SITES: Final = 30  # With more sites, one site hardly changes the median of all.
-# With more columns, they are wavelengths, genes or pixels, of which some look odd by accident.
+SITES: Final = 30  # If there are more sites, a single site hardly changes the median over all sites.
+# If there are more columns, they are wavelengths, genes or pixels, and some of them look odd by accident.
 WIDE: Final = 500
-_LISTED: Final = 8  # the most sites of a half that a hint names
+_LISTED: Final = 8  # maximum number of sites of one half that a hint names
 _CELSIUS: Final = 60.0  # the highest temperature in Celsius that is expected
-# A converted median may lie this share of the spread away from the median of the other sites.
+# After conversion, the median may differ from the median of the other sites by this share of the spread.
 _APART: Final = 0.25
 _TENTH: Final = 1.2816  # the ninetieth percentile of the standard normal distribution
-# What chance adds to the bounds on the median and on the spread of normal values, times the square root of n.
+# Allowances for chance, in units of the standard error that `_unit` gets. The first one is added to the threshold for
+# the median, and the second one to the logarithm of the threshold for the spread. Values are assumed to be normal.
 _APART_BY_CHANCE: Final = 0.49
 _WIDER_BY_CHANCE: Final = 0.89
-_WIDER: Final = 1.6  # the largest factor between the spread of a converted site and that of the others
-# A tenth percentile above this many times the ninetieth of the others cannot be due to other people.
+_WIDER: Final = 1.6  # maximum ratio between the spread of a converted site and the spread of the other sites
+# Other people cannot explain a tenth percentile above this many times the ninetieth percentile of the other sites.
 _FAR: Final = 10.0
 _GLUCOSE: Final = "the factor between mg/dl and mmol/l of glucose, or mg/dl and umol/l of bilirubin"
-_UNITS: Final = (  # the factor and the shift that convert one unit to another, and what the hint says of them
+_UNITS: Final = (  # the factor and the shift that convert one unit to another, and their description in a hint
     (10.0, 0.0, "a factor of 10"),
     (100.0, 0.0, "a factor of 100"),
     (1000.0, 0.0, "a factor of 1000"),
@@ -47,7 +48,7 @@ _UNITS: Final = (  # the factor and the shift that convert one unit to another, 
 
 
 def units(data: AllSites) -> Iterator[str]:
-    """Yield hints about columns that would lie at one site as at all others if they were measured in another unit."""
+    """Yield hints about columns whose values would match the other sites if they were converted to another unit."""
     measured = [i for i, values in enumerate(data.in_order) if len(values) >= LEAST]
     if len(measured) < 2:
         return
@@ -60,17 +61,17 @@ def units(data: AllSites) -> Iterator[str]:
 def units_by_moments(
     sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]
 ) -> list[str]:
-    """Return the hints of `units` from means and deviations alone, for a caller that does not see the rows.
+    """Return the hints of `units` from means and standard deviations, for a caller that does not see the rows.
 
-    The tenth and ninetieth percentiles are taken to be those of normal values.
+    The tenth and ninetieth percentiles are computed as if the values were normally distributed.
     """
     if len(sites) < 2 or len(columns) > WIDE:
         return []
-    # a site with at most one value of a column has no spread to compare
+    # If a site has at most one value of a column, it has no spread to compare.
     deviations = np.where(deviations > 0.0, deviations, np.nan)
     tenths = np.array([-_TENTH, 0.0, _TENTH])
     levels = means[:, None] + tenths[:, None] * deviations[:, None]
-    with warnings.catch_warnings():  # If no other site has values, they have no median.
+    with warnings.catch_warnings():  # If no other site has values, numpy warns about their median.
         warnings.simplefilter("ignore", RuntimeWarning)
         seen = rows[:, None] * (deviations > 0.0)
         return shorten(list(_odd_units(sites, levels, seen, columns, middle="mean")))
@@ -81,16 +82,16 @@ def _odd_units(
 ) -> Iterator[str]:
     """Yield hints about columns that one site, or half of the sites, measures in another unit.
 
-    `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`, `seen` (sites x d) the numbers
-    of values or 0 to leave a column out, and `middle` the word for the second level.
+    `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`. `seen` (sites x d) holds the numbers of values,
+    with 0 for columns to leave out. `middle` is the word for the second level, "median" or "mean".
     """
     alone = _alone(levels) & (seen > 0)
-    # The standard error of the difference between one site and all others, relative to that of a single value.
+    # The standard error of the difference between one site and all others, relative to the spread of single values.
     others_seen = np.maximum(seen.sum(axis=0) - seen, 1)
     error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / others_seen)
     yield from _two_units(sites, levels, seen, columns, middle=middle)
     others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
-    if len(sites) == 2:  # either site may be the odd one, and one hint is enough
+    if len(sites) == 2:  # Either site may have the other unit, and one hint is enough.
         others, looked = sites[1], [i for i in looked if i == 0]
     for i in looked:
         usual = _of_others(levels, i)
@@ -99,25 +100,25 @@ def _odd_units(
         units = {j: _unit(levels[i, :, j], usual[:, j], error[i, j]) for j in columns_alone}
         odd = {j: words for j, words in units.items() if words}
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
-            continue  # Sites that differ in many columns by different factors have other people, not other units.
+            continue  # A site that differs in many columns by different factors has other people, not other units.
         for j, words in odd.items():
             here = levels[i, 1, j]
             there = usual[1, j]
             place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
-            yield f"{capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert it."
+            yield f"{capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
 
 
 def _two_units(
     sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
 ) -> Iterator[str]:
-    """Yield hints about columns that half of at least four sites measure in another known unit than the other half.
+    """Yield hints about columns that half of the sites, which must be at least four, measure in another known unit.
 
-    A half lies apart from the other if the tenth percentile of each of its sites is above the ninetieth of each site
-    of the other.
+    The halves must not overlap: the tenth percentile of each site in the upper half must exceed the ninetieth
+    percentile of each site in the lower half.
     """
     if len(sites) < 4:
         return
-    # The lower half of the medians in order; sites without values come last.
+    # `low` marks the sites with the lower half of the medians. Sites without values come last.
     medians = np.where(seen > 0, levels[:, 1], np.inf)
     several = (seen > 0).sum(axis=0)
     last_of_lower = np.take_along_axis(np.sort(medians, axis=0), np.maximum(several // 2 - 1, 0)[None], axis=0)
@@ -126,7 +127,7 @@ def _two_units(
     tenth, ninetieth = levels[:, 0], levels[:, 2]
     halves = (several >= 4) & (low.sum(axis=0) == high.sum(axis=0))
     apart = halves & (_least(tenth, high) > _largest(ninetieth, low))
-    for half in (low, high):  # Sites of the same half do not lie apart.
+    for half in (low, high):  # The ranges of sites in the same half must overlap.
         apart &= _largest(tenth, half) <= _least(ninetieth, half)
     for j in np.flatnonzero(apart).tolist():
         sides = [np.flatnonzero(half[:, j]) for half in (low, high)]
@@ -142,17 +143,17 @@ def _two_units(
 
 
 def _least(values: Array, of: Array) -> Array:
-    """Return the smallest value of each column among the marked ones."""
+    """Return the smallest value of each column among the values that `of` marks."""
     return np.asarray(np.where(of, values, np.inf).min(axis=0))
 
 
 def _largest(values: Array, of: Array) -> Array:
-    """Return the largest value of each column among the marked ones."""
+    """Return the largest value of each column among the values that `of` marks."""
     return np.asarray(np.where(of, values, -np.inf).max(axis=0))
 
 
 def _listed(names: Sequence[str]) -> str:
-    """List the first of many names in order, with the number of the others."""
+    """List the names in order for a message. Of many names, list only the first ones and the number of the others."""
     every = sorted(names, key=lambda name: (len(name), name))
     if len(every) <= _LISTED:
         return labels.series(every)
@@ -160,10 +161,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _alone(levels: Array) -> Array:
-    """Return which columns of a site lie apart from those of most sites, which lie together, sites x d.
+    """Return which columns of each site do not overlap the columns of most other sites (sites x d).
 
-    The sites that lie apart are fewer than half, so the median over all sites is that of the others,
-    and two sites in other units do not hide each other.
+    The other sites must overlap each other. Fewer than half of the sites may be odd, so the median over all sites
+    describes the other sites, and two sites with other units do not hide each other.
     """
     usual = np.nanmedian(levels, axis=0)
     apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
@@ -174,7 +175,7 @@ def _alone(levels: Array) -> Array:
         return np.asarray(_pairs_apart(levels).any(axis=0) & here.all(axis=0) & np.ones_like(apart))
     pairs = _pairs_apart(levels)
     most = here & ~apart
-    # the others lie together, and each odd site lies apart from all of them
+    # All ordinary sites overlap each other, and an odd site overlaps none of them.
     together = ~(pairs & most[:, None] & most[None, :]).any(axis=(0, 1))
     from_all = (pairs | ~most[None, :]).all(axis=1)
     few = (2 * apart.sum(axis=0) < here.sum(axis=0)) & (here.sum(axis=0) > 2)
@@ -182,25 +183,28 @@ def _alone(levels: Array) -> Array:
 
 
 def _pairs_apart(levels: Array) -> Array:
-    """Return which columns of two sites lie apart, sites x sites x d.
+    """Return which columns do not overlap for each pair of sites (sites x sites x d).
 
-    They do if the tenth percentile of one is above the ninetieth of the other.
+    They do not overlap if the tenth percentile at one site is above the ninetieth percentile at the other site.
     """
     above = levels[:, None, 0] > levels[None, :, 2]
     return np.asarray(above | above.swapaxes(0, 1))
 
 
 def _of_others(levels: Array, i: int) -> Array:
-    """Return the median levels of all sites except i; with many sites those of all, which one site hardly changes."""
+    """Return the medians over all sites except i of the levels of each column.
+
+    If there are many sites, site i is included, because it hardly changes the medians.
+    """
     if len(levels) <= SITES:
         levels = np.delete(levels, i, axis=0)
     return np.asarray(np.nanmedian(levels, axis=0))
 
 
 def _unit(here: Array, usual: Array, error: float) -> str:
-    """Return in words which conversion turns one site's levels into the usual ones, or "" for none.
+    """Describe the conversion that turns the levels of one site into the usual levels, or return "" for none.
 
-    `error` is the standard error of the medians relative to the spread, by which both are off by chance.
+    `error` is the standard error of the difference of the medians, relative to the spread of the values.
     """
     best, words = _APART + _APART_BY_CHANCE * error, ""
     wider = _WIDER * np.exp(_WIDER_BY_CHANCE * error)

@@ -1,4 +1,4 @@
-"""Hints about genetic variants: without variation, of ambiguous strand, or alone on a chromosome in one component."""
+"""Find genetic variants without variation, variants of ambiguous strand, and components of a single chromosome."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from flower_pca.base.linalg import Array
 from flower_pca.names import variants
 from flower_pca.names.columns import enumeration
 
-_SHARE: Final = 0.5  # A component is suspect if more than this share of its squared loadings lies on one chromosome,
-_TIMES: Final = 2.0  # and more than this many times the chromosome's share of the variants.
-_LISTED: Final = 3
-_ONE_COPY: Final = 0.4
+# A component is suspect if a chromosome has more than _SHARE of its squared loadings, and more than _TIMES as much as
+# the chromosome's share of the variants.
+_SHARE: Final = 0.5
+_TIMES: Final = 2.0
+_LISTED: Final = 3  # maximum number of variants that a hint names
+_ONE_COPY: Final = 0.4  # A variant with a smaller sum of squares is the same in all people.
 
 
 def hints_of_constants(scale: str | None, sizes: Array | None, n: int, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return a hint about variants that are the same in all n people, whose loadings are 0 in a run with
-    scale="genotype".
-    """
+    """Return a hint about variants that are the same in all n people. With scale="genotype", their loadings are 0."""
     if scale != "genotype" or sizes is None:
         return ()
-    # One copy of an allele gives a sum of squares near 1, and the rounding of masked sums far less.
+    # A single copy of an allele gives a sum of squares near 1. The rounding of masked sums gives far less.
     same = np.flatnonzero(n * sizes**2 < _ONE_COPY)
     if not len(same):
         return ()
@@ -35,7 +35,7 @@ def hints_of_constants(scale: str | None, sizes: Array | None, n: int, names: Se
 
 
 def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return a hint about variants whose two alleles are the same on either strand (A/T or C/G)."""
+    """Return a hint about variants whose two alleles are the same on both strands (A/T or C/G)."""
     if names is None or not variants.are_variants(names):
         return ()
     some = int(variants.ambiguous(names).sum())
@@ -49,7 +49,7 @@ def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def hints_of_linkage(components: Array, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return hints about components (k x d) whose loadings lie mostly on one chromosome."""
+    """Return hints about components (k x d) that have most of their squared loadings on a single chromosome."""
     if names is None or not variants.are_variants(names):
         return ()
     kinds, of = np.unique(variants.chromosomes(names), return_inverse=True)

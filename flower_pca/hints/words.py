@@ -1,4 +1,4 @@
-"""Hints about columns of few different words, which a run can use as columns of 0 and 1."""
+"""Find columns of words with few different values, which a run can use as columns of 0 and 1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flower_pca.names.columns import enumeration
 
 
 def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
-    """Return a hint that names the columns of few different words and the options that use them or leave them out."""
+    """Return a hint about columns of few different words, with the options that use them or leave them out."""
     usable = columns_of_few(cells)
     if not usable:
         return []

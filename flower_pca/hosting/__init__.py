@@ -1,6 +1,6 @@
-"""Several clients on one virtual node of a simulation: their messages and answers are combined into one."""
+"""Simulations in which one virtual node hosts several clients. Their messages and answers are combined into one."""
 
 from typing import Final
 
-# The key of a run-config that says how many clients a virtual node hosts.
+# The key in a run-config for the number of clients that each virtual node hosts
 EACH: Final = "clients-per-node"

@@ -1,8 +1,8 @@
 """Messages and answers for virtual nodes that host several clients: the layout of their records.
 
-A message holds once what `wire` writes for one client. It also lists its clients, and what only single clients get. In
-an answer, the arrays of clients with the same shapes are stacked by name, and other values are listed. `wire` reads the
-parts as if they came from single clients.
+A message contains one copy of the content that `wire` writes for a single client. It also lists the clients, and
+contains additional arrays for single clients. In an answer, the arrays of clients with the same shapes are stacked by
+name, and other values are listed. `wire` reads each part as if it came from a single client.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from flower_pca.core.stage import Broadcast
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
-# The record that lists the clients of a message or an answer.
+# The name of the record that lists the clients of a message or an answer
 _HOSTED: Final = "hosted"
-# The clients of a virtual node, among its properties.
-_PLAYED: Final = "clients"
+# The name of the list of clients, in this record and in the properties of a virtual node
+_CLIENTS: Final = "clients"
 _NAMES, _ARRAYS = "names", "arrays"
 _ANSWER, _CHECK = "The answer of a virtual node", "Look at the log of that node."
 _MESSAGE: Final = "A message for the clients of a virtual node"
-LACKING: Final = ProtocolError(f"{_ANSWER} has no part for one of its clients. {_CHECK}")
-TWICE: Final = ProtocolError(f"{_ANSWER} has two parts for one of its clients. {_CHECK}")
+LACKING: Final = ProtocolError(f"{_ANSWER} does not contain the answer of one of its clients. {_CHECK}")
+TWICE: Final = ProtocolError(f"{_ANSWER} contains two answers of the same client. {_CHECK}")
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """The return value of a client's fit or evaluate."""
+    """The return value of a client's `fit` or `evaluate`, with the number of the client."""
 
     client: int
     first: Any  # a list of arrays, or the loss
@@ -45,12 +45,12 @@ class Delivery:
 
 
 class Writer:
-    """A writer of messages for the clients of virtual nodes. It writes the common part once.
+    """A writer of messages for the clients of virtual nodes. The common part is written only once.
 
     Parameters
     ----------
     message : Broadcast
-        The message.
+        The message to write.
     **settings
         See `wire.write_request`.
     """
@@ -67,14 +67,14 @@ class Writer:
             if single := self._single.get(client):
                 records.put_arrays(content, f"{_HOSTED}.{client}", single.values())
                 names[client] = list(single)
-        beside = {_PLAYED: list(clients), _NAMES: json.dumps(names)}
+        beside = {_CLIENTS: list(clients), _NAMES: json.dumps(names)}
         records.put_values(content, _HOSTED, beside)
         return content
 
 
 def clients_of(content: Content) -> Sequence[object]:
-    """Return the clients that a message names, unchecked, or nothing if it names none."""
-    listed = records.values_in(content, _HOSTED).get(_PLAYED, ())
+    """Return the list of clients in a message without checking it, or an empty tuple if the message has no list."""
+    listed = records.values_in(content, _HOSTED).get(_CLIENTS, ())
     if isinstance(listed, list | tuple):
         return listed
     return (listed,)
@@ -88,7 +88,7 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
         raise ProtocolError(
             'The message is for a single client, but this node hosts several. Use a strategy with hosted="stacked".'
         )
-    clients = _list_of(hosted, _PLAYED, int, who=_MESSAGE)
+    clients = _list_of(hosted, _CLIENTS, int, who=_MESSAGE)
     names = _json(hosted, _NAMES, dict, who=_MESSAGE)
     for client in clients:
         if str(client) not in names:
@@ -113,7 +113,7 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
         # The memory layout is sent with the stack, because it affects the rounding of products.
         by_columns = [by for _, _, by in look]
         beside = {
-            _PLAYED: [answer.client for answer in group],
+            _CLIENTS: [answer.client for answer in group],
             "num_examples": [answer.num_examples for answer in group],
             "metrics": json.dumps([answer.metrics for answer in group]),
             "by_columns": by_columns,
@@ -126,8 +126,8 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
 
 
 def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.Answer | ProtocolError]:
-    """Return the answers of these clients in a node's reply, by client, or the error about an answer."""
-    if wire.is_reply(content, kind):  # The node itself replied, with the reason why it has no answers.
+    """Return the answer of each of these clients in a node's reply, or the error that explains why it is unusable."""
+    if wire.is_reply(content, kind):  # The node itself has replied with the reason for not answering.
         return dict.fromkeys(clients, _read(lambda: wire.read_reply(content, kind)))
     found: dict[int, wire.Answer | ProtocolError] = {}
     lacking: ProtocolError = LACKING
@@ -143,13 +143,13 @@ def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int,
 def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.Answer]]]:
     """Yield the clients whose answers are stacked in a record, each with a function that reads its answer."""
     group = records.values_in(content, name)
-    clients, examples = (_list_of(group, key, int) for key in (_PLAYED, "num_examples"))
+    clients, examples = (_list_of(group, key, int) for key in (_CLIENTS, "num_examples"))
     by_columns, metrics = _list_of(group, "by_columns", bool), _json(group, "metrics", list)
     stacks = records.arrays_in(content, f"{name}.{_ARRAYS}")
     alike = all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
     if not alike or len(stacks) != len(by_columns) or not len(clients) == len(examples) == len(metrics):
         raise ProtocolError(
-            f"{_ANSWER} lists {labels.count(len(clients), 'client')}, but its arrays and metrics are for another "
+            f"{_ANSWER} lists {labels.count(len(clients), 'client')}, but its arrays and metrics belong to a different "
             f"number of clients. {_CHECK}"
         )
     for i, client in enumerate(clients):
@@ -169,7 +169,7 @@ def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
 
 
 def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
-    """Parse a JSON text among the values of another machine, and require this type."""
+    """Parse a JSON value from another machine, and refuse it if it does not have this type."""
     try:
         # Another machine may send brackets nested so deeply that Python raises RecursionError.
         found = json.loads(wire.value_of(who, values, name, str))
@@ -181,11 +181,11 @@ def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _
 
 
 def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> list[Any]:
-    """Return a list among the values of another machine, and require this type for all items."""
+    """Return a list from another machine, and refuse it if its items do not have this type."""
     found = values.get(name)
-    # The types are compared, because isinstance takes True for an int.
+    # The types are compared, because isinstance would accept True as an int.
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
-        raise ProtocolError(f'{who} needs "{name}" as a list of {kind.__name__}, but has none. {_remedy(who)}')
+        raise ProtocolError(f'{who} has no list "{name}" with items of type {kind.__name__}. {_remedy(who)}')
     return found
 
 
@@ -196,29 +196,29 @@ def _remedy(who: str) -> str:
 
 
 def write_properties(clients: Sequence[int]) -> Content:
-    """Return what a virtual node says about itself before a run."""
-    return wire.write_properties({**wire.SPOKEN, _PLAYED: list(clients)})
+    """Return the properties that a virtual node reports before a run."""
+    return wire.write_properties({**wire.SPOKEN, _CLIENTS: list(clients)})
 
 
 def read_properties(content: Content) -> tuple[int, ...]:
-    """Return the clients that a node hosts, or nothing for a node that is a client itself.
+    """Return the clients that a node hosts, or an empty tuple if the node is itself a client.
 
     Raises
     ------
     ProtocolError
-        If what it lists are no numbers of clients, each once.
+        If the listed clients are not distinct numbers of at least 0.
     """
     properties = wire.read_properties(content)
-    if _PLAYED not in properties:
+    if _CLIENTS not in properties:
         return ()
-    clients = _list_of(properties, _PLAYED, int)
+    clients = _list_of(properties, _CLIENTS, int)
     if len(set(clients)) != len(clients) or min(clients, default=0) < 0:
-        raise ProtocolError(f"A virtual node lists a client twice, or by a negative number. {_CHECK}")
+        raise ProtocolError(f"A virtual node lists a client twice, or lists a negative number. {_CHECK}")
     return tuple(clients)
 
 
 def _by_columns(a: Array) -> bool:
-    """Return whether an array is stored column by column, which a stack preserves."""
+    """Return whether an array is stored column by column. A stack preserves this layout."""
     return bool(a.ndim == 2 and a.flags.f_contiguous and not a.flags.c_contiguous)
 
 

@@ -1,6 +1,6 @@
-"""A virtual node that hosts several clients: each is a PCAClient with its own context, memory and key.
+"""A virtual node that hosts several clients. Each client is a PCAClient with its own context, memory and key.
 
-The node passes each client its own message, and collects the answers.
+The node gives each client its part of a message, and collects the answers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from flower_pca.hosting.messages import Delivery
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
-_OF: Final = "/"  # separates the number of a client from the name of a record of its state
+_SEPARATOR: Final = "/"  # the separator between the number of a client and the name of a record in its state
 
-# A client's fit or evaluate in the client's context. It takes the kind of a message, its parameters and its config.
+# The type of a function that calls a client's `fit` or `evaluate` in the client's context. Its arguments are the kind
+# of a message, its parameters, its config and the context.
 Answer: TypeAlias = Callable[[str, list[Array], wire.Config, Context], tuple[Any, int, wire.Config]]
 
 
 def serve(content: Content, kind: str, context: Context, clients: Sequence[int], answer: Answer) -> Content:
-    """Return the answers of these clients of a node to a message for some of them."""
+    """Return the combined answers to a message. `clients` are all clients of the node."""
     return hosted.write_reply(kind, list(_answers(content, kind, context, frozenset(clients), answer)))
 
 
@@ -40,13 +41,13 @@ def _answers(
         state = states.get(client, Content())
         own = Context(context.run_id, context.node_id, node, state, context.run_config)
         yield Delivery(client, *answer(kind, parameters, config, own))
-        context.state.update({f"{client}{_OF}{name}": record for name, record in own.state.items()})
+        context.state.update({f"{client}{_SEPARATOR}{name}": record for name, record in own.state.items()})
 
 
 def _check(named: Sequence[object], clients: frozenset[int]) -> None:
     """Refuse a message that names a client twice, because the client would answer twice from the same memory.
 
-    It is refused before any client answers. Clients of other nodes are refused, too.
+    The message is refused before any client answers. A message for clients of other nodes is refused, too.
     """
     seen: set[object] = set()
     for client in named:
@@ -62,6 +63,6 @@ def _states(context: Context) -> dict[int, Content]:
     """Return the state of each client, which is part of the node's state."""
     states: dict[int, Content] = {}
     for name, record in context.state.items():
-        client, _, part = name.partition(_OF)
+        client, _, part = name.partition(_SEPARATOR)
         states.setdefault(int(client), Content())[part] = record
     return states

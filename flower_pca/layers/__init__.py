@@ -1,12 +1,12 @@
-"""What a run lays over its messages and answers: precision, noise, the air, single numbers."""
+"""The layers of a run: number precision, privacy noise, the air channel, numbers by client, and shares of clients."""
 
 from typing import Final
 
-WIRE: Final = "wire"  # the precision of numbers as they travel
+WIRE: Final = "wire"  # the precision of numbers on the network
 SINGLE: Final = "single"  # numbers that differ by client
-NOISE: Final = "dp"  # The layer of a privacy budget.
-PARTIES: Final = "parties"  # counts of those that hold columns of the same people
-# Those that a message names by their arrays, in the order in which a client reads them.
+NOISE: Final = "dp"  # the noise of a privacy budget
+PARTIES: Final = "parties"  # replaces the number of columns in an answer by the number of parties
+# The layers whose arrays a message may contain, in the order in which a client applies them
 NAMED: Final = (WIRE, SINGLE, NOISE)
-# The end of the name of an array that lies beside one that precision has packed.
+# The suffix of the array of exponents that belongs to an array with fewer bits: see `layers.precision`
 EXPONENTS: Final = ".exponents"

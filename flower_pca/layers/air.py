@@ -1,6 +1,6 @@
-"""AirChannel: what the receiver of signals that clients send at once gets, their noisy sum.
+"""AirChannel: a simulation of clients that transmit at the same time, so that the server receives a noisy sum.
 
-A layer of the server alone: what clients send is the same, and what is heard of it is made here.
+The layer changes nothing at the clients. The server applies fading and noise to the answers that it gets.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from flower_pca.core.stage import Arrays
 class AirChannel(Layer):
     """Simulate analog transmission: all clients send at once, and the receiver hears sum_k g_k x_k + W.
 
-    W has independent N(0, noise_std^2) entries, fresh in every message. Client k divides what it
-    sends by the gain h_k that it believes its channel to have; the true one is h_k + e_k with e_k ~
-    N(0, gain_error^2), so that g_k = 1 + e_k / h_k. With gain_error = 0 the inversion is perfect,
-    and g_k = 1.
+    W has independent N(0, noise_std^2) entries, which are drawn anew for every message. Client k divides
+    its answer by h_k, its estimate of the gain of its channel. The true gain is h_k + e_k with e_k ~ N(0,
+    gain_error^2), so g_k = 1 + e_k / h_k. If gain_error is 0, the inversion is perfect and g_k = 1.
 
-    Only matrices are sent that way. Counts and single numbers are digital: they arrive as they are.
-    Everything is drawn from the seed and the number of the message, so a run that is resumed hears
-    the same noise.
+    Only matrices are sent over this channel. Counts and other numbers are sent digitally, and arrive
+    unchanged. All random numbers follow from the seed and the number of the message, so a run that
+    continues from a checkpoint gets the same noise.
 
     Parameters
     ----------
     noise_std : float
-        Standard deviation of an entry of W. X'X is not divided by the number of rows; nor is the noise.
+        The standard deviation of each entry of W, in the units of X'X, which is not divided by the number of rows.
     seed : int, default=0
-        Seed of noise and gain errors.
+        The seed of the noise and the gain errors.
     gain : float or tuple of float, default=1.0
-        h_k, one number for all clients or one for each in the order of their keys.
+        h_k: one number for all clients, or one for each client in the order of their keys.
     gain_error : float, default=0.0
-        Standard deviation of the error in the gain that a client inverts.
+        The standard deviation of e_k, the error of a client's estimate of its gain.
 
     Examples
     --------
@@ -73,7 +72,7 @@ class AirChannel(Layer):
 
     @classmethod
     def of(cls, given: object) -> AirChannel | None:
-        """From an instance, a string such as "air(noise_std=0.1)", or None."""
+        """Make the channel from an instance, or a string such as "air(noise_std=0.1)". None stays None."""
         rule = 'an AirChannel, or a string such as "air(noise_std=0.1)"'
         return specs.instance(cls, given, "air", rule, what="channel")
 
@@ -82,7 +81,9 @@ class AirChannel(Layer):
         return repr(self)
 
     def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
-        """An answer as its channel passes it on; the sum with noise on its matrices, beside which all else travels."""
+        """Return the answer of the client at this position after fading, or the sum with noise on its matrices if
+        the position is None.
+        """
         if position is not None:
             return self._fade(arrays, number, position)
         rng = np.random.default_rng([self.seed, number])
@@ -94,7 +95,7 @@ class AirChannel(Layer):
         return heard
 
     def _fade(self, arrays: Arrays, number: int, position: int) -> Arrays:
-        """A client's answer as its channel passes it on; `position` among the clients' keys."""
+        """Return a client's answer with its matrices multiplied by g_k. `position` is its index among the keys."""
         gain = self.gain
         if isinstance(gain, tuple):
             if position >= len(gain):

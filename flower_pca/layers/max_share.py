@@ -1,10 +1,10 @@
-"""Share: no client counts for more than a stated share of all squares.
+"""MaxShare: a limit on the share of all squares that one client may contribute.
 
-The layer lies at the server alone. What a client counts follows from the opening
-(`stages.weighing`). Every later answer is scaled by it, the client's number of rows too, as if each
-of its rows counted for so much. A client that came after the opening has told nothing. It counts
-for so little that the largest answer it may give, `MARGIN` times all rows, is no more than the
-share.
+Only the server applies this layer. The weights of the clients follow from the opening
+(`stages.weighing`). The server multiplies every later answer by the client's weight, including the
+number of rows, as if each row of the client had this weight. Nothing is known about a client that
+joins after the opening. Its weight is so small that even the largest answer that the server accepts,
+`MARGIN` times all rows, contributes no more than the share.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from flower_pca.core.stage import MARGIN, Arrays
 
 @dataclass(frozen=True)
 class MaxShare(Layer):
-    """Scales answers by what their clients count.
+    """A layer that multiplies each answer by the weight of its client.
 
     Attributes
     ----------
     share : float
-        s, the largest share of one client.
+        The largest share that one client may contribute.
     """
 
     name: ClassVar[str] = "max_share"
@@ -44,7 +44,9 @@ class MaxShare(Layer):
         return {name: weight * a for name, a in arrays.items()}
 
     def measure(self, model: Model) -> Model:
-        """With who was scaled down, and how far any client can have turned the components."""
+        """Return the model with the clients that were scaled down, and a bound on how far any client can have turned
+        the components.
+        """
         status, counted = model.status, model.counted
         if status is None or counted is None:
             return model
@@ -53,14 +55,18 @@ class MaxShare(Layer):
         return replace(model, status=replace(status, words=words), decisions=decisions)
 
     def _scale(self, counted: Weights) -> str:
-        """Who counts for less than its rows, in words."""
+        """Return a sentence that lists the clients with reduced weights."""
         weights = sorted(counted.weights.items())
         largest = max(counted.weights.values(), default=1.0)
-        less = [f"client {i} counts {w / largest:.2g} times" for i, w in weights if w < largest]
+        less = [f"each row of client {i} counts {w / largest:.2g} times" for i, w in weights if w < largest]
         return f"max_share={self.share:g}: {', '.join(less) or 'all clients count in full'}."
 
     def _turn(self, counted: Weights, model: Model) -> str:
-        """The bound on the turn: the sine is at most what a client is of the trace over the gap (Davis, Kahan 1970)."""
+        """Describe how far one client can have turned the components.
+
+        The sine of the angle is at most the client's part of the trace divided by the gap (Davis and Kahan
+        1970).
+        """
         if model.k >= model.d:
             return "all directions are components, so no client can turn them"
         if counted.most * model.trace < model.gap:
@@ -71,5 +77,5 @@ class MaxShare(Layer):
         part = f"{counted.most:.2g} of the squares"
         return (
             f"max_share={self.share:g} does not bound the influence of one client: it may have {part}, which is more "
-            "than the gap"
+            "than the gap between eigenvalues"
         )

@@ -1,9 +1,10 @@
-"""The noise of a privacy budget: rows are clipped, and noise added, before a node tells anything.
+"""The noise of a privacy budget: a node clips its rows and adds noise before it sends anything.
 
-The server's half deals the budget out to the messages, and knows what a lost one means (`Budget`);
-each carries a clip, a deviation and the budget. The client's half runs the stage's on `ClippedRows`
-rows, which offer no other statistic, adds noise to all that comes back, and keeps count of what the
-client has spent. `Floor` is what a node insists on, whatever a message says.
+The server half (`Budget`) divides the budget among the messages, and charges it for messages whose sum
+was lost. Each message contains a clip, a standard deviation of the noise, and the budget of the run.
+The client half calls the stage with `ClippedRows`, which provide no other statistic of the rows. It
+adds noise to the whole answer, and records how much of the budget the client has spent. `Floor` holds
+the limits of a node, which apply to every message.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
 
-# The keys of a message that asks for noise.
+# The names of the arrays in a message that asks for noise
 _CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"
-_SAID: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
-_SPENT: Final = "dp.spent"  # The key in a client's memory.
-# An orthonormal block, or a budget that is added up, may pass its bound by this much.
+_ARRAYS: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
+_SPENT: Final = "dp.spent"  # the key of the spent budget in a client's memory
+# The norm of an orthonormal block, or the sum of the spent budget, may exceed its bound by this rounding error.
 _ROUNDING: Final = 1e-9
 
 
 class ClippedRows:
-    """A client's rows in the frame, each scaled down to norm `clip` where it is longer.
+    """A client's rows in the frame, where each row longer than `clip` is scaled down to this norm.
 
-    It offers what bounded stages need, and nothing else: no other statistic of the rows can get out
-    by mistake. Products are taken in float64. Sparse rows become dense a block at a time.
+    The class provides only what bounded stages need, so that no other statistic of the rows is sent by
+    mistake. Products are computed in float64. Sparse rows become dense one block at a time.
     """
 
     def __init__(self, data: LocalData, clip: float) -> None:
@@ -53,54 +54,56 @@ class ClippedRows:
         self._data = data
 
     def rows(self) -> Iterator[Array]:
-        """Blocks of clipped rows."""
+        """Yield the clipped rows in blocks."""
         for block in self._data.dense():
             with np.errstate(over="ignore", invalid="ignore"):
                 B = block.astype(np.float64) / self.clip
                 norms = np.sqrt(np.einsum("ij,ij->i", B, B))
                 B *= (self.clip / np.maximum(norms, 1.0))[:, None]
-            # a frame that blows rows up beyond all numbers shall not tell which
+            # A hostile frame could make some rows infinite. They become 0, so that the answer does not show which
+            # rows these are.
             B[~np.isfinite(norms)] = 0.0
             yield B
 
     def matmat(self, Z: Array) -> Array:
-        """X'(XZ)."""
+        """Return X'(XZ) for the clipped rows X."""
         Z = np.asarray(Z, dtype=np.float64)
         images = (B.T @ (B @ Z) for B in self.rows())
         return sum(images, np.zeros(Z.shape))
 
     def gram(self) -> Array:
-        """X'X."""
+        """Return X'X for the clipped rows X."""
         squares = (B.T @ B for B in self.rows())
         return sum(squares, np.zeros((self.d, self.d)))
 
 
 @runtime_checkable
 class Sharing(Protocol):
-    """A stage's state that has to know among how many the noise in its sum is shared out."""
+    """The state of a stage that needs the number of clients among which the noise of a sum is divided."""
 
     def divide(self, among: int) -> Any:
-        """The state that knows."""
+        """Return the state with this number of clients."""
 
 
 @dataclass(frozen=True)
 class Budget(Layer):
-    """How a budget is dealt out: a share to the frame, the rest evenly to the algorithm.
+    """A privacy budget and its division among messages: a share for the frame, and equal parts for the rounds.
 
-    In terms of mu = sensitivity / deviation, which add up in squares, the budget is mu^2.
+    The cost of a message is mu^2 with mu = sensitivity / deviation, because the squares of mu add up. The
+    budget is the largest sum of these costs.
 
     Attributes
     ----------
     dp : DP
         The budget.
     rounds : int
-        Rounds of the algorithm that it is dealt out to.
+        The number of rounds of the algorithm that share the budget.
     opening : str
         The name of the stage that measures the frame.
     among : int
-        Clients that share the noise of a sum under masks; 0 where each adds all of it.
+        Under masks, the number of clients that together add all of the noise. 0 if each client adds all of it.
     losses : tuple of str
-        Stages of messages whose answers gave no sum: they have cost what others cost.
+        The stages of messages whose sum was lost. These messages have cost as much as others.
     """
 
     name: ClassVar[str] = NOISE
@@ -115,18 +118,18 @@ class Budget(Layer):
 
     @cached_property
     def budget(self) -> float:
-        """mu^2 of the whole run."""
+        """The budget of the whole run, as mu^2."""
         return gaussian.noise_of(self.dp.epsilon, self.dp.delta) ** 2
 
     @property
     def noise(self) -> float:
-        """The deviation of the noise on a message of the algorithm: s clip^2."""
+        """The standard deviation of the noise on a message of the algorithm: s clip^2."""
         rounds_share = self.budget * (1.0 - self.dp.frame_share)
         return self.dp.clip**2 * float(np.sqrt(self.rounds / rounds_share))
 
     @property
     def frame_noise(self) -> float:
-        """The deviation of the noise on the opening."""
+        """The standard deviation of the noise on the opening."""
         return self.reach**2 / float(np.sqrt(self.budget * self.dp.frame_share))
 
     @property
@@ -135,7 +138,7 @@ class Budget(Layer):
         return self.dp.reach or self.dp.clip
 
     def _terms(self, opening: bool) -> tuple[float, float]:
-        """The norm to which rows are clipped for a message, and the deviation of the noise on it."""
+        """Return the norm to which rows are clipped for a message, and the standard deviation of its noise."""
         if opening:
             return self.reach, self.frame_noise
         return self.dp.clip, self.noise
@@ -152,45 +155,50 @@ class Budget(Layer):
 
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
-        """On clipped rows. Past the budget that the run has named the client answers no more."""
+        """Return the work with clipped rows. Refuse a message that would exceed the budget that the run has stated."""
         _check_bounded(work)
         clip, _, budget = _instruction(says)
-        asked_share(says, work.summed)  # refused before anything is done
-        # a row would move all that have a gap in its columns
+        asked_share(says, work.summed)  # refuses an invalid share before any work is done
+        # One row would change the mean, and so every row with a missing value in this column.
         if work.data.missing and work.data.frame.own:
             raise DataError(
                 "A run with noise cannot fill a client's missing values with the client's own means, because one row "
-                "would move them. Impute before the run."
+                "would change these means. Impute before the run."
             )
         spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
         if spent > budget * (1.0 + _ROUNDING):
             raise ProtocolError(
-                f"With this message the client would spend {spent / budget:.3g} of the run's privacy budget. Start a "
-                "new run with a budget of its own."
+                f"With this message, the client would spend {spent / budget:.3g} times the run's privacy budget. Start "
+                "a new run with its own budget."
             )
         return replace(
             work,
             data=ClippedRows(work.data, clip),
-            # what a client keeps beside the count of what it has told
+            # The stage gets its own memory, without the record of the spent budget.
             memory={name: a for name, a in work.memory.items() if name != _SPENT},
             keeps={**work.keeps, _SPENT: np.array(spent)},
         )
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
-        """With noise on all of it, in full but where the answer is seen in a sum; n becomes 1, and counts clients."""
+        """Return the answer with noise, and with 1 as the number of rows, so that sums count clients.
+
+        If the server sees only a sum of answers, each client adds a share of the noise. Otherwise it adds
+        all of it.
+        """
         share = asked_share(says, work.summed)
         parts = work.stage.parts(work.arrays, work.data.d)
-        # a server can invent the peers that share it with this client, and take their shares off
+        # A dishonest server could invent the other clients and subtract their shares of the noise. So a client that
+        # does not trust the others adds all of the noise.
         if not work.trusts:
             share = _instruction(says)[1]
         rows = {name for name in up if parts[name].kind.counts_rows}
         noisy = {name: add_noise(a, share, work.bits) for name, a in up.items() if name not in rows}
-        # how many rows there are is told by nobody
+        # No client sends its number of rows.
         return {**dict.fromkeys(up, np.array(1)), **noisy}
 
     def divide(self, needed: int) -> Budget:
-        """Those that a sum needs, less those that may collude, shall have the whole noise."""
+        """Divide the noise among the clients that a sum needs, without those that may collude."""
         colluding = self.dp.colluding
         if needed <= colluding:
             raise NotEnoughNodes(
@@ -200,10 +208,10 @@ class Budget(Layer):
         return replace(self, among=needed - colluding)
 
     def outlook(self, *, rows: int, columns: int, clients: int) -> Outlook:
-        """What can be seen of a table of this size: noise alone has the eigenvalues of `end`."""
+        """Return what stays visible of a table of this size. `end` computes the noise of a run in the same way."""
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
-        # see `PrivateOpening`
+        # `PrivateOpening` sends three parts in one vector, which multiplies the noise by the root of 3.
         deviation = together * self.frame_noise * math.sqrt(3.0)
         off = deviation * longest(columns) / self.reach
         return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.public_ranges))
@@ -214,21 +222,21 @@ class Budget(Layer):
         return state
 
     def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
-        """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
+        """Return the layer and the algorithm with fewer rounds, because lost answers have also cost privacy."""
         after = replace(self, losses=(*self.losses, stage))
         frames, share = after.losses.count(self.opening), self.dp.frame_share
         # Each failed opening has cost the share of an opening.
         left = (1.0 - (1 + frames) * share) / (1.0 - share)
-        # The rounds that the budget still pays for, after the answers that gave no sum.
+        # The number of rounds that the budget still allows, without the rounds whose sums were lost
         room = left * self.rounds - (len(after.losses) - frames)
         rounds = math.floor(room + _ROUNDING)
         if rounds < 1 or algorithm.fixed_set:
             raise NotEnoughNodes(
-                f"A sum that costs privacy was not complete ({why.rstrip('.')}), and the budget does not allow "
-                "another attempt. Start a new run with a budget of its own."
+                f"A sum of answers was lost ({why.rstrip('.')}), and the privacy budget does not allow "
+                "another attempt. Start a new run with its own budget."
             )
         if isinstance(algorithm, Iterative):
-            # all of them, as an early end would depend on the rows
+            # The algorithm uses all remaining rounds, because an early end would depend on the rows.
             algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
         return after, algorithm
 
@@ -239,10 +247,10 @@ class Budget(Layer):
         )
 
     def end(self, model: Model) -> Model:
-        """A run with noise ends with its budget; residuals measure the noise, not the way.
+        """Return the model with the status of a spent budget, and a bound on the norm of the noise.
 
-        The largest eigenvalue that noise alone has in such a sum, and one deviation more: see
-        `dp.certainty`.
+        Residuals do not decide the status, because they measure the noise and not the remaining error. The
+        bound is the largest eigenvalue of noise alone plus one standard deviation: see `dp.certainty`.
         """
         assert model.status is not None
         together = np.sqrt(model.clients / (self.among or 1))
@@ -258,7 +266,7 @@ class Budget(Layer):
             done = "the one planned round is done"
         if rounds < self.rounds:
             planned = labels.count(self.rounds, "planned round")
-            done = f"{rounds} of {planned} gave a sum, and the others were spent without a result"
+            done = f"{rounds} of {planned} gave a sum, and the sums of the others were lost"
         return Status(Outcome.BUDGET_SPENT, f"the privacy budget is spent: {done}")
 
     def measure(self, model: Model) -> Model:
@@ -269,7 +277,7 @@ class Budget(Layer):
         return replace(result, privacy=self.spending(stages, shared=shared))
 
     def spending(self, stages: Sequence[str], *, shared: bool) -> Spent:
-        """What messages of these stages cost: a client gives no answer that would take it past the whole budget."""
+        """Return the cost of messages of these stages, at most the budget, because clients refuse to exceed it."""
         stages = [*stages, *self.losses]
         frames, share = stages.count(self.opening), self.dp.frame_share
         of_rounds = (len(stages) - frames) * (1.0 - share) / self.rounds
@@ -289,10 +297,10 @@ class Budget(Layer):
 
 
 def plan(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algorithm[Any]]:
-    """The budget, and the algorithm in all its rounds: an early end would depend on the rows.
+    """Return the budget layer, and the algorithm with a fixed number of rounds.
 
-    It has a column more than is wanted, which shows the next eigenvalue: a row changes an answer by
-    no more for it.
+    An early end would depend on the rows. The algorithm gets at least one additional column, which shows
+    the next eigenvalue. This column does not increase the effect of a row on an answer.
     """
     if not isinstance(algorithm, Iterative):
         return Budget(dp, 1, opening), algorithm
@@ -303,15 +311,16 @@ def plan(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algor
 
 @dataclass(frozen=True)
 class Floor:
-    """What a node insists on, whatever the server asks for.
+    """The least noise and the largest clip that a node accepts in a message.
 
     Parameters
     ----------
     noise : float or None, default=None
-        The least deviation of the noise, in multiples of clip^2; with it, answers without noise are refused. Where the
-        noise is shared out, it is that of the sum: the node then relies on the shares of others.
+        The least standard deviation of the noise, in multiples of clip^2. If clients share the noise, this is the noise
+        of their sum, so the node relies on the shares of the other clients. If set, the node refuses every message that
+        asks for no noise.
     clip : float or None, default=None
-        The largest norm to which rows may be clipped; likewise.
+        The largest norm to which rows may be clipped. If set, the node refuses every message that asks for no noise.
     """
 
     noise: float | None = None
@@ -323,7 +332,7 @@ class Floor:
                 checks.number(f"The node's own bound on {name}", getattr(self, name), least=0.0)
 
     def refusal(self, says: Arrays | None) -> str | None:
-        """Why this message is not answered, or ""; `says` is what it says of noise, if at all."""
+        """Return the reason to refuse a message, or None. `says` are the layer's arrays, or None if there are none."""
         if self.noise is None and self.clip is None:
             return None
         remedy = "Ask the node's operator."
@@ -339,20 +348,20 @@ class Floor:
 
 
 def instruction(*, clip: float, std: float, budget: float) -> Arrays:
-    """What a message says beside its arrays: norm, deviation, and the run's sum of mu^2."""
+    """Return the layer's arrays of a message: the clip, the standard deviation of the noise, and the run's budget."""
     return {_CLIP: np.array(clip), _NOISE: np.array(std), _BUDGET: np.array(budget)}
 
 
 def sharing(among: int) -> Arrays:
-    """What a message under masks says beside its instruction: how many clients alone shall have the whole noise."""
+    """Return the array that a message also has under masks: the number of clients that together add all noise."""
     return {_AMONG: np.array(among)}
 
 
 def noise_share(std: float, survivors: int) -> float:
-    """The deviation that each client adds to a masked sum, so that `survivors` reach `std`.
+    """Return the deviation of the noise of each client, with which `survivors` clients together reach `std`.
 
-    N clients together then add std sqrt(N / survivors). `survivors` is the number of honest clients
-    that must remain: the threshold of the masked sum, less those that may collude.
+    N clients together then add noise of deviation std sqrt(N / survivors). `survivors` is the number of
+    honest clients that must remain: the threshold of the masked sum minus the clients that may collude.
     """
     checks.number("std", std, least=0.0)
     checks.integer("survivors", survivors, least=1)
@@ -360,9 +369,9 @@ def noise_share(std: float, survivors: int) -> float:
 
 
 def asked_share(says: Arrays, summed: int) -> float:
-    """The deviation that a message asks a client to add, whose answer is seen in a sum of at least `summed` only.
+    """Return the deviation of the noise that a client should add if only a sum of `summed` or more answers is seen.
 
-    The noise is shared out among no more clients than are sure to be in the sum.
+    Refuse a message that divides the noise among more clients than are certain to be in the sum.
     """
     _, std, _ = _instruction(says)
     among = says.get(_AMONG, np.array(1))
@@ -376,22 +385,23 @@ def asked_share(says: Arrays, summed: int) -> float:
 
 
 def cost(says: Arrays) -> float:
-    """What an answer to a message with noise costs, as mu^2: (sensitivity / deviation)^2."""
+    """Return the cost of answering a message with noise, as mu^2: (sensitivity / deviation)^2."""
     clip, std, _ = _instruction(says)
     ratio = clip * clip / std
-    return ratio * ratio  # beyond all numbers it is infinite, where a power would raise
+    return ratio * ratio  # An overflow yields infinity, while `ratio**2` would raise an error.
 
 
 def named_budget(says: Arrays) -> float:
-    """What the run that a message belongs to may cost, as it says itself; likewise."""
+    """Return the budget that a message states for its run, as mu^2."""
     return _instruction(says)[2]
 
 
 def _check_bounded(work: Work) -> None:
-    """Require a stage, and matrices, of which a row of norm R changes the answer by at most R^2."""
+    """Require a bounded stage and matrices of norm 1, so that a row of norm R changes the answer by at most R^2."""
     if not work.stage.bounded:
         raise ProtocolError(
-            f"{work.stage.name} has no bounded answers, so noise hides nothing. Use ssi, krylov or covariance."
+            f"The answers of {work.stage.name} have no bound, so noise cannot hide a row. Use ssi, krylov or "
+            "covariance."
         )
     for name, Z in work.arrays.items():
         if Z.ndim == 0:
@@ -404,18 +414,18 @@ def _check_bounded(work: Work) -> None:
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
             raise ProtocolError(
-                f"The array {name} of a message with noise has the norm {norm:g}, but at most 1 is possible. "
+                f"The array {name} of a message with noise has the norm {norm:g}, but the largest allowed norm is 1. "
                 f"{OTHER_SERVER}"
             )
 
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
-    if strange := says.keys() - _SAID:
+    if strange := says.keys() - _ARRAYS:
         raise ProtocolError(
             f"A message with noise has {', '.join(sorted(strange))[:100]}, but should have only "
-            f"{', '.join(sorted(_SAID))}. {OTHER_SERVER}"
+            f"{', '.join(sorted(_ARRAYS))}. {OTHER_SERVER}"
         )
-    # float() raises on several numbers, and what it raises is no refusal
+    # `float` would raise an error of another class for an array of several numbers.
     if several := [name for name in says if np.ndim(says[name])]:
         raise ProtocolError(
             f"A message with noise has several numbers in {', '.join(several)} instead of one. {OTHER_SERVER}"

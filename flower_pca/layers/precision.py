@@ -1,20 +1,20 @@
-"""Precision: with how many bits numbers travel, where the tolerance of a run has no use for all 64.
+"""Precision: numbers with 32 or 16 bits on the network, if the tolerance of a run does not need 64.
 
-A layer, of which every transport gets the same numbers. The half that sends rounds a matrix to so
-many bits, column by column; the half that packs (`flower_pca.wire`, and whoever counts bytes) takes
-as many to hold what has been rounded, and loses nothing. A column is divided by a power of two
-first, so that neither the largest data nor the smallest leaves the range of a format; the exponents
-travel beside it.
+The layer gives the same numbers over every transport, because rounding and packing are separate steps.
+The sender rounds each column of a matrix to the number of bits. Packing (in `flower_pca.wire`, and
+wherever bytes are counted) then stores the rounded numbers in this many bits without loss. Each column
+is first divided by a power of two, so that very large and very small data stay within the range of the
+format. The exponents are sent in a separate array.
 
-What is rounded: blocks that the server sends after the opening, and of an answer the parts that are
-made of products. Rounding moves an entry by 2^-25 of itself (float32), or 2^-12 (float16), so that
-a sum of products is off by about as much of its length: `FLOORS` says what tolerance leaves room
-for it. A stage may say that one message has more room (`Stage.room`): the nearer the components of
-`krylov` are, the less a new block counts, and the larger an error in its product may be (Bouras and
-Fraysse 2005); a power step forgets errors. Counts, peaks, and single figures keep all 64 bits. The
-mean of the frame has as many as blocks, or 32, where its rounding, n |m - m'|^2, is nothing beside
-the tolerance of the mean eigenvalue. Means and squares of clients have 32 where products have 16,
-and that is nothing either.
+Two kinds of arrays are rounded: blocks that the server sends after the opening, and the parts of an
+answer that consist of products. Rounding changes an entry by at most 2^-25 of its size (float32) or
+2^-12 (float16), and a sum of products by about the same share of its length. `FLOORS` has the smallest
+tolerance for which this is accurate enough. A stage may allow a larger error in a single message
+(`Stage.room`). As the components of `krylov` converge, a new block matters less, and the error of its
+product may be larger (Bouras and Fraysse 2005). Power steps reduce earlier errors. Counts, peaks and
+single numbers keep all 64 bits. The mean of the frame has as many bits as blocks, or 32, if its rounding
+error n |m - m'|^2 is negligible relative to the tolerance times the mean eigenvalue. Means and squares
+of clients have 32 bits if products have 16 and the rounding error is negligible.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from flower_pca.layers import EXPONENTS, WIRE
 from flower_pca.rows.frame import Frame
 from flower_pca.settings.bits import FLOORS, ROUNDING, fewest_within
 
-_BITS: Final = "bits"  # The key of what the layer says to the clients.
+_BITS: Final = "bits"  # the name of the layer's array in a message
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
-# exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
-_HIGH: Final = 15
-_FACTORS: Final = 1000  # Powers of two with exponents up to this are numbers of double precision.
-_CACHED: Final = 2**14  # numbers of a part
-_SMALL: Final = 16  # numbers, below which packing does not pay
-_SHARE: Final = 0.1  # The share of the tolerance that the rounding of the mean may take.
+# The exponent of the largest entry of a column. Entries of at least 2^-29 of this entry keep all digits of float16.
+_LARGEST_EXPONENT: Final = 15
+_EXPONENT_LIMIT: Final = 1000  # Powers of two with smaller exponents are numbers of double precision.
+_PART_SIZE: Final = 2**14  # numbers that are processed at a time, so that they stay in the processor's cache
+_SMALL: Final = 16  # Arrays with fewer numbers are not packed, because this would save nothing.
+_MEAN_SHARE: Final = 0.1  # the largest rounding error of the mean, as a share of the tolerance
 
 
 def round_to(a: Array, bits: int) -> Array:
-    """An array whose columns have so few bits; of a vector, all together."""
-    # what is not finite stays as it is, and is refused as such where it arrives
+    """Round an array to this number of bits, with an exponent for each column, or one exponent for a vector."""
+    # Numbers that are not finite stay unchanged, so that the receiver refuses them.
     if 8 * a.dtype.itemsize <= bits or a.ndim not in (1, 2) or a.dtype.kind != "f":
         return a
     if not np.isfinite(largest := _largest(a)).all():
@@ -61,9 +61,10 @@ def round_to(a: Array, bits: int) -> Array:
 
 @dataclass(frozen=True)
 class Precision(Layer):
-    """Messages and answers whose numbers have so few bits.
+    """The layer that rounds the numbers of messages and answers to 32 or 16 bits.
 
-    With a `tol`, `bits` are the most, and a message has fewer if its stage has room for their rounding.
+    If `tol` is given, `bits` is the largest number of bits. A message then has fewer bits if its stage
+    allows their rounding error.
     """
 
     name: ClassVar[str] = WIRE
@@ -76,7 +77,7 @@ class Precision(Layer):
         return repr(self)
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        """Blocks of so few bits, and the mean, but in an opening; and how many, for the answer."""
+        """Return the message with the number of bits. Except in an opening, its blocks and mean are rounded."""
         bits = self.bits
         if self.tol is not None and not opening:
             bits = min(bits, fewest_within(message.room))
@@ -93,25 +94,25 @@ class Precision(Layer):
         return replace(message, arrays={**message.arrays, **blocks})
 
     def end(self, model: Model) -> Model:
-        """Return the model with the rounding error of its products, and the shift of the mean.
+        """Return the model with bounds on the rounding errors of its products and of its mean.
 
-        The closing stage adds both to the residuals, because residuals do not show them: an iteration
-        converges to eigenvectors of what it was sent. Masked answers are not rounded, but clients center
-        by the rounded mean under masks too.
+        The closing stage adds both to the residuals, because an iteration converges to eigenvectors of what
+        it was sent. Masked answers are not rounded, but the clients subtract the rounded mean under masks as
+        well.
         """
         mean = self._frame(model.frame, model).mean
         shifted = 0.0 if mean is None else model.n * _distance(mean, model.frame)
         return replace(model, rounding=0.0 if model.summed else ROUNDING[self.bits], shifted=shifted)
 
     def _frame(self, whole: Frame, model: Model) -> Frame:
-        """The frame of messages: its mean in as few bits, if n |m - m'|^2 is little beside the mean eigenvalue."""
+        """Return the frame for messages, with a rounded mean if the error n |m - m'|^2 is small enough."""
         least = FLOORS[self.bits] or self.tol or 0.0
-        return _rounded(whole, min(self.bits, 32), most=_SHARE * least * model.trace / max(model.d, 1), n=model.n)
+        return _rounded(whole, min(self.bits, 32), most=_MEAN_SHARE * least * model.trace / max(model.d, 1), n=model.n)
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
         bits = bits_in(says)
-        if work.masked or bits == 64:  # fixed point has a rounding of its own
+        if work.masked or bits == 64:  # Under masks, numbers are rounded to fixed point.
             return up
         parts = work.stage.parts(work.arrays, work.data.d)
         if {"mean", "m2"} <= up.keys():  # The message is an opening.
@@ -121,20 +122,20 @@ class Precision(Layer):
 
 
 def bits_in(settings: Arrays) -> int:
-    """The bits that a message asks for."""
+    """Return the number of bits that a message asks for."""
     bits = settings.get(_BITS)
     known = bits is not None and len(settings) == 1 and not bits.ndim and bits.dtype.kind in "iuf"
     if bits is None or not known or bits.item() not in FLOORS:
         got = f"{bits}"[:50]
         raise ProtocolError(
-            f"A message asks for numbers of {got} bits, but only {', '.join(map(str, FLOORS))} are known. "
+            f"A message asks for numbers of {got} bits, but only {', '.join(map(str, FLOORS))} are supported. "
             f"{OTHER_SERVER}"
         )
     return int(bits.item())
 
 
 def pack(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
-    """Arrays as they travel: in as few bits as hold them, beside the exponents of their columns."""
+    """Return arrays in the fewest bits that lose nothing, with the exponents of their columns in further arrays."""
     if bits == 64:
         return dict(arrays)
     found: dict[str, Array] = {}
@@ -146,7 +147,7 @@ def pack(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
 
 
 def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """What `pack` has made small; ProtocolError if it has not."""
+    """Return the arrays that `pack` has packed. Raise ProtocolError if the layout is not that of `pack`."""
     found = dict(arrays)
     for name in [name for name in arrays if name.endswith(EXPONENTS)]:
         exponents, a = found.pop(name), found.get(name.removesuffix(EXPONENTS))
@@ -156,13 +157,13 @@ def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
                 f"The array {name} of the server's message should have one number of 32 or 16 bits for each column. "
                 f"{OTHER_SERVER}"
             )
-        with np.errstate(over="ignore"):  # what is infinite is refused as such
+        with np.errstate(over="ignore"):  # The receiver refuses infinite numbers.
             found[name.removesuffix(EXPONENTS)] = _expand(a, exponents)
     return found
 
 
 def nbytes(arrays: Mapping[str, Array], bits: int) -> int:
-    """What arrays take as they travel."""
+    """Return the size of arrays on the network in bytes."""
     return sum(_nbytes(np.asarray(a), bits) for a in arrays.values())
 
 
@@ -175,7 +176,7 @@ def _nbytes(a: Array, bits: int) -> int:
 
 
 def _fewest(a: Array, bits: int) -> int:
-    """How few bits hold an array without loss, at least `bits`."""
+    """Return the fewest bits, but at least `bits`, that can store an array without loss."""
     if a.dtype != np.float64 or a.ndim not in (1, 2) or a.size < _SMALL:
         return 64
     if not np.isfinite(largest := _largest(a)).all():
@@ -189,25 +190,27 @@ def _fewest(a: Array, bits: int) -> int:
 
 
 def _parts(a: Array) -> Iterator[Array]:
-    """Parts of an array, of so few rows that they stay in the processor's cache."""
-    rows = max(_CACHED // max(a[:1].size, 1), 1)
+    """Split an array into parts with so few rows that each part stays in the processor's cache."""
+    rows = max(_PART_SIZE // max(a[:1].size, 1), 1)
     return (a[i : i + rows] for i in range(0, len(a), rows))
 
 
 def _largest(a: Array) -> Array:
-    """The largest absolute value of each column."""
+    """Return the largest absolute value of each column."""
     return np.asarray(np.maximum(a.max(axis=0, initial=0.0), -a.min(axis=0, initial=0.0)))
 
 
 def _exponents(largest: Array, bits: int) -> Array:
-    """The exponents of columns with these largest values; what rounds up to a power of two has the next one."""
-    exponents = np.frexp(largest)[1] - _HIGH
+    """Return the exponents of columns with these largest values. A value that rounds up to a power of two gets the
+    next exponent.
+    """
+    exponents = np.frexp(largest)[1] - _LARGEST_EXPONENT
     rounded = np.ldexp(largest, -exponents).astype(_TYPES[bits])
-    return np.asarray(exponents + (rounded >= 2.0**_HIGH), dtype=np.int64)
+    return np.asarray(exponents + (rounded >= 2.0**_LARGEST_EXPONENT), dtype=np.int64)
 
 
 def _compress(a: Array, bits: int) -> tuple[Array, Array]:
-    """Columns as numbers of so few bits, and exponents."""
+    """Return columns as numbers with this number of bits, and their exponents."""
     exponents = _exponents(_largest(a), bits)
     small = np.empty_like(a, dtype=_TYPES[bits])
     for part, into in zip(_parts(a), _parts(small), strict=True):
@@ -224,14 +227,16 @@ def _expand(small: Array, exponents: Array) -> Array:
 
 
 def _times(a: Array, exponents: Array) -> Array:
-    """Columns times powers of two. To multiply takes a fifth of the time of `ldexp`."""
-    if np.abs(exponents).max(initial=0) < _FACTORS:
+    """Multiply columns by powers of two. A multiplication takes a fifth of the time of `ldexp`."""
+    if np.abs(exponents).max(initial=0) < _EXPONENT_LIMIT:
         return np.asarray(a * np.ldexp(1.0, exponents))
     return np.asarray(np.ldexp(a, exponents))
 
 
 def _rounded(whole: Frame, bits: int, *, most: float, n: int) -> Frame:
-    """The frame with its mean in so many bits, or 32, if n |m - m'|^2 is at most so much."""
+    """Return the frame with its mean in this number of bits, or else in 32 or all bits, so that n |m - m'|^2 is at
+    most `most`.
+    """
     if whole.mean is None:
         return whole
     for few in sorted({bits, 32}):
@@ -242,22 +247,22 @@ def _rounded(whole: Frame, bits: int, *, most: float, n: int) -> Frame:
 
 
 def _distance(mean: Array, whole: Frame) -> float:
-    """The squared distance between a mean and that of a frame, in the units of the frame."""
+    """Return the squared distance between a mean and the mean of a frame, in the units of the frame."""
     assert whole.mean is not None
     off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
     return float(off @ off)
 
 
 def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
-    """Mean and squared deviations of an opening's answer, in 32 bits where products have 16.
+    """Return an opening's answer with its mean and squared deviations in 32 bits, if products have 16 bits.
 
-    The means of two clients meet in a product as differences times differences: so the root of what
-    rounding adds has to be nothing beside the tolerance.
+    The server multiplies differences between the means of clients by each other. Therefore the square root
+    of the added rounding error must be negligible relative to the tolerance.
     """
     mean, squares = round_to(up["mean"], 32), round_to(up["m2"], 32)
     off = mean - up["mean"]
     room = float(squares.sum()) / max(squares.size, 1)
     between = float(up["n"]) * float(off @ off)
-    if bits == 16 and between <= (_SHARE * FLOORS[bits]) ** 2 * room:
+    if bits == 16 and between <= (_MEAN_SHARE * FLOORS[bits]) ** 2 * room:
         return {**up, "mean": mean, "m2": squares}
     return dict(up)

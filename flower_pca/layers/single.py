@@ -1,9 +1,9 @@
-"""Numbers that differ by client, in a message that is the same for all, as masks need it.
+"""Numbers that differ by client, in a message that is the same for all clients, as masks require.
 
-Such a number goes out as a table: the one for all others, then one for each client that is named,
-by its position or by the digest of its site's name. A stage puts it among its arrays (`table`); the
-layer carries it beside them, and every client finds its own line before its half of the stage sees
-the message.
+Such a number is sent as a table. Its first entry is for all clients that are not named. Then comes one
+entry for each named client, which is identified by its position or by the digest of its site's name.
+A stage adds the table to its arrays (`table`), and the layer sends it separately from them. Every
+client replaces the table by its own number before the client half of the stage reads the message.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import SINGLE
 
-OTHERS: Final = "others"  # the entry for clients that are not named
+OTHERS: Final = "others"  # the key of the number for clients that are not named
 NumbersByClient: TypeAlias = Mapping[int | str, int]
 
-_POSITIONS, _NAMES, _ELSE = ".positions", ".names", ".others"
+_POSITIONS, _NAMES, _HAS_OTHERS = ".positions", ".names", ".others"
 
 
 def check(what: str, numbers: object) -> dict[int | str, int]:
-    """A mapping from clients to whole numbers, none of them negative."""
+    """Return the mapping from clients to numbers, and refuse it unless all numbers are whole and at least 0."""
     if not isinstance(numbers, Mapping) or not numbers:
         raise ConfigError(
             f"{what} must be a whole number of at least 0, or a mapping from clients to such numbers, not "
@@ -51,7 +51,10 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
 
 
 def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
-    """Require that the mapping names each client exactly once, and no others. `names` are the names of sites."""
+    """Require that the mapping has exactly one number for each client, and names no unknown client.
+
+    `names` are the names of the clients' sites, or "" for a client without a name.
+    """
     found = [client for client in numbers if client != OTHERS]
     places: set[int] = set()
     for client in found:
@@ -73,29 +76,29 @@ def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
 
 
 def table(name: str, numbers: NumbersByClient) -> dict[str, Array]:
-    """The arrays of a message that tell every client its number of this name."""
+    """Return the arrays of a message from which every client reads its own number of this name."""
     found = {client: number for client, number in numbers.items() if client != OTHERS}
     return {
         name: np.array([numbers.get(OTHERS, 0), *found.values()]),
         f"{name}{_POSITIONS}": np.array([client if isinstance(client, int) else -1 for client in found], np.int64),
         f"{name}{_NAMES}": np.array([_digest(c) if isinstance(c, str) else 0 for c in found], np.uint64),
-        f"{name}{_ELSE}": np.array(OTHERS in numbers),
+        f"{name}{_HAS_OTHERS}": np.array(OTHERS in numbers),
     }
 
 
 @dataclass(frozen=True)
 class Single(Layer):
-    """Numbers that differ by client."""
+    """The layer that sends tables of numbers, from which each client reads its own number."""
 
     name: ClassVar[str] = SINGLE
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        """The tables beside the stage's arrays, left of which is the number for all others."""
+        """Move tables to the layer's arrays. The stage's arrays keep the number for clients that are not named."""
         arrays, tables = dict(message.arrays), dict[str, Array]()
         for name in _tables(arrays):
             tables[name] = arrays[name]
             arrays[name] = arrays[name][0]
-            tables |= {beside: arrays.pop(beside) for beside in _beside(name)}
+            tables |= {beside: arrays.pop(beside) for beside in _other_arrays(name)}
         if not tables:
             return message
         return replace(message, arrays=arrays, layers={**message.layers, SINGLE: tables})
@@ -107,11 +110,11 @@ class Single(Layer):
 
 
 def unequal(says: Mapping[str, Array]) -> bool:
-    """Whether there is a table of which not all clients read the same number."""
+    """Return whether there is a table from which clients read different numbers."""
     read = {name: np.ravel(says.get(name, [])) for name in _tables(says)}
     for name, numbers in read.items():
-        # the first is for clients that the others do not name
-        if not np.all(says[f"{name}{_ELSE}"]):
+        # The first number is for clients that are not named, and counts only if the table has such a number.
+        if not np.all(says[f"{name}{_HAS_OTHERS}"]):
             numbers = numbers[1:]
         if np.unique(numbers).size > 1:
             return True
@@ -119,19 +122,19 @@ def unequal(says: Mapping[str, Array]) -> bool:
 
 
 def tables(says: Mapping[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
-    """The numbers of the tables, by their names; and the names of what belongs to none."""
+    """Return the numbers of each table by its name, and the names of the arrays that belong to no table."""
     named = {name: says[name] for name in _tables(says) if name in says}
-    belongs = {beside for name in named for beside in (name, *_beside(name))}
+    belongs = {beside for name in named for beside in (name, *_other_arrays(name))}
     return named, frozenset(says.keys() - belongs)
 
 
 def _tables(arrays: Mapping[str, Array]) -> list[str]:
-    return [key.removesuffix(_ELSE) for key in arrays if key.endswith(_ELSE)]
+    return [key.removesuffix(_HAS_OTHERS) for key in arrays if key.endswith(_HAS_OTHERS)]
 
 
-def _beside(name: str) -> tuple[str, ...]:
-    """What belongs to a table, beside its numbers."""
-    return f"{name}{_POSITIONS}", f"{name}{_NAMES}", f"{name}{_ELSE}"
+def _other_arrays(name: str) -> tuple[str, ...]:
+    """Return the names of the other arrays of a table: positions, digests of names, and a flag."""
+    return f"{name}{_POSITIONS}", f"{name}{_NAMES}", f"{name}{_HAS_OTHERS}"
 
 
 def _own_number(says: Arrays, name: str, who: Who) -> int:
@@ -143,8 +146,10 @@ def _own_number(says: Arrays, name: str, who: Who) -> int:
         there = says[f"{name}{_POSITIONS}"] == who.position
     if there.any():
         return int(numbers[1 + int(np.argmax(there))])
-    if not says[f"{name}{_ELSE}"]:
-        raise DataError(f"The run has no number for this client. Add one, or add '{OTHERS}' for all other clients.")
+    if not says[f"{name}{_HAS_OTHERS}"]:
+        raise DataError(
+            f"The run has no number for this client. Add a number for it, or add '{OTHERS}' for all other clients."
+        )
     return int(numbers[0])
 
 

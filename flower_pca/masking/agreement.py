@@ -1,10 +1,10 @@
-"""What nodes with keys sign about a set-up, and how each node checks that all nodes were told the same.
+"""The texts about a set-up that nodes with keys sign, and the check that the server told all nodes the same.
 
-When keys are made, a node signs its own keys. `publications` reads what peers have published, for comparison with the
-list of trusted keys. When shares are made, the node knows the members, the run and the threshold, and signs them
-(`text`). With the first upload, it gets every peer's signature, which must be of the same text (`check_vouchers`). So
-no two nodes of a set-up can have been told different members, thresholds or runs. A node that did not sign is in no sum
-with nodes that require signatures.
+When keys are made, a node signs its own keys. `publications` reads what peers have published, so that it can be
+compared with the list of trusted keys. When shares are made, the node knows the members, the run and the threshold, and
+signs a text with all three (`text`). With the first upload, it gets every peer's signature, which must belong to the
+same text (`check_vouchers`). Therefore, the server cannot tell two nodes of a set-up different members, thresholds or
+runs. A node that did not sign takes part in no sum with nodes that require signatures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flower_pca.masking.secrets import Secrets
 def publications(
     arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
 ) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """Return what each peer is said to have published, and its signature if there is one."""
+    """Return the text that each peer has published according to the server, and each peer's signature, if any."""
     if "mask.signatures" not in arrays:
         return dict.fromkeys(peers, b""), {}
     keys = texts(arrays["mask.firsts"])
@@ -33,9 +33,9 @@ def publications(
 
 
 def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
-    """Return the signed text of the group: set-up, run, threshold and all members' keys.
+    """Return the text about the group that nodes sign: the set-up, the run, the threshold and all members' keys.
 
-    If each client has only a few neighbors, the message also names all other members.
+    If clients have only some of the members as neighbors, the message lists the keys of all members.
     """
     members = near = {mine, *texts(arrays["mask.exchanges"])}
     if "mask.members" in arrays:
@@ -45,9 +45,13 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
 
 
 def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
-    """Return the peers that have signed the same group, including earlier ones. Each of these must have signed."""
+    """Return the peers that have signed the same text as this client, now or for an earlier sum.
+
+    All of `peers` must have signed this text.
+    """
     before = set(secrets.vouched.tolist())
-    # Clients that arrive later count as well, because a server may say that one was absent from the first sum.
+    # A peer that first appears in a later sum must have signed, too. Otherwise, a server could pretend that the peer
+    # was absent from the first sum.
     new = [peer for peer in peers if peer not in before]
     if demands.identity is not None and new:
         named = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))

@@ -1,4 +1,4 @@
-"""The contents of uploads, and the answers that the server accepts in the protocol."""
+"""The layout of uploads, and the checks of the clients' answers in the protocol of masked sums."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
 from flower_pca.settings.masks import MaskedSums
 
-# A bound on products with rows of the opening, in multiples of the trace, by Cauchy and Schwarz.
+# The bound on products with the rows of the opening, by Cauchy-Schwarz, as a multiple of the trace
 _TIGHT: Final = 2.0
-_KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all other arrays are bytes
+_KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # the types of the arrays that are not bytes
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,16 @@ class Layout:
     Attributes
     ----------
     shapes : mapping
-        Their shapes.
+        The shape of each array.
     bounds : mapping
-        The largest size of their entries; 0 where that is not known.
-    whole : frozenset of str
-        The names of those of whole numbers.
+        The largest absolute value of the entries of each array, or 0 if no bound is known.
     clients : int
-        The clients that the sum has begun with.
+        The number of clients with which the sum has begun.
+    whole : frozenset of str
+        The names of the arrays that contain whole numbers.
     noise : float
-        How far the noise of fixed point moves C z in norm, for a vector z of length 1. It is 0 without products.
+        How far the noise of fixed point moves C z in norm, for a vector z of length 1. It is 0 if the answer has no
+        products.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -57,10 +58,10 @@ class Layout:
 
     @classmethod
     def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
-        """Return the layout of this many clients' answers to the run's message, for rows with this many columns.
+        """Return the layout of the answers of `clients` clients, whose rows have `columns` columns, to a message.
 
-        With noise, the bounds follow from the noise. Otherwise they follow from what the run knows, or from the caller.
-        `heard`: whether all clients have answered the message before, by the same set-up.
+        With noise, the bounds follow from the noise. Otherwise, they follow from what the run knows, or the caller sets
+        them. `heard` states whether all clients were in the previous sum of the same set-up.
         """
         position = run.position
         parts = position.stage.parts(message.arrays, columns)
@@ -69,12 +70,13 @@ class Layout:
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not position.opening:
-            # A caller can judge the entries of products, but nobody can judge counts or the figures of a batch.
+            # A caller's bound applies to products, because a caller can know their size, but not that of counts or of
+            # the figures about a batch.
             unsure = {n: p for n, p in parts.items() if not p.kind.whole}
             sized = {n for n, p in unsure.items() if position.opens or p.shape}
             bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
         elif _knows_squares(run, message):
-            bounds = {**bounds, **_tight(run, message, parts)}
+            bounds = {**bounds, **_bounds_by_trace(run, message, parts)}
         limits = {name: np.array(bounds[name], dtype=np.float64) for name in shapes}
         whole = frozenset(name for name, part in parts.items() if part.kind.whole)
         of_products = [limits[name] for name, part in parts.items() if part.kind is Kind.GRAM or part.kind.product]
@@ -87,27 +89,30 @@ class Layout:
         return fixed.size(self.shapes, self.bounds)
 
     def limits(self) -> Arrays:
-        """Return the bounds in the form of a message."""
+        """Return the bounds as arrays of a message."""
         return {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
 
     def sums(self, total: Array) -> Arrays:
-        """Return the sums of the answers from the unmasked total of the uploads."""
+        """Return the sums of the answers, decoded from the unmasked total of the uploads."""
         return fixed.decode(total, self.shapes, self.bounds, self.clients, self.whole)
 
 
 def _knows_squares(run: Run, message: Broadcast) -> bool:
-    """Return whether the opening contained the squares of all values. Filling with own means adds to them."""
+    """Return whether the trace bounds the answers, because the opening has summed the squares of all clients' values.
+
+    If missing values are replaced, the trace is no bound, because the replacements add to the squares.
+    """
     position = run.position
     if not position.opens or position.opening or position.model.missing != "error":
         return False
     return run.roll.members.issuperset(message.to)
 
 
-def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
-    """Return bounds for C_i, and for its products with blocks: the trace times the block's longest column."""
+def _bounds_by_trace(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
+    """Return bounds for C_i and for its products with blocks: the trace, times the length of the longest column."""
     bounds = {}
     for name, part in parts.items():
-        if part.kind is Kind.GRAM:  # an entry of C_i is at most its trace
+        if part.kind is Kind.GRAM:  # An entry of C_i is at most the trace of C_i.
             bounds[name] = _TIGHT * run.position.model.trace
         elif part.kind.product:
             bounds[name] = _TIGHT * run.position.model.trace
@@ -118,18 +123,18 @@ def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str,
 
 
 def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of an answer, without unknown sides, as masks need it."""
+    """Return the shapes of an answer's parts. Refuse parts whose size differs between clients."""
     opened = [name for name, part in parts.items() if part.open]
     if opened:
         raise ConfigError(
-            f"Masks need answers whose size every client knows, but the size of {', '.join(opened)} differs between "
-            f"clients. Run with {option('mask', False)}."
+            f"Masks need answers of the same size from all clients, but the size of {', '.join(opened)} differs "
+            f"between clients. Run with {option('mask', False)}."
         )
     return {name: cast(tuple[int, ...], part.shape) for name, part in parts.items()}
 
 
 def require_sum(run: Run, message: Broadcast) -> None:
-    """Refuse a message that no sum can answer, or to more clients than fixed point has room for."""
+    """Refuse a message that a sum cannot answer, or that goes to more clients than fixed point supports."""
     if not run.position.sums_suffice or message.personal:
         wrong = "needs the separate answer of each client, but under masks the server sees only sums"
         if message.personal:
@@ -146,10 +151,10 @@ def require_sum(run: Run, message: Broadcast) -> None:
 
 @dataclass
 class Acceptance:
-    """The accepted answers, reasons for the others, the bytes of all, and the columns that won the vote.
+    """The outcome of a phase: the accepted answers, the failures, the bytes of all replies, and the run's columns.
 
-    `notes` describe clients with good answers that have strayed. `declined` is the reason of the first client
-    that declines.
+    `notes` describe clients that have strayed although their answers are accepted. `declined` is the reason of the
+    first client that declines the alternative algorithm.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
@@ -160,14 +165,14 @@ class Acceptance:
     declined: str = ""
 
     def explain(self, error: NotEnoughNodes) -> NotEnoughNodes:
-        """Return the error for too few answers, which names the first missing client."""
+        """Return the error about too few answers, with the name and the reason of the first missing client."""
         first = next(iter(self.failures.values()), None)
         if first is None:
             return NotEnoughNodes(str(error))
-        return NotEnoughNodes(f"{error} The first that is missing, {first.client}: {first.reason}")
+        return NotEnoughNodes(f"{error} The first missing client is {first.client}: {first.reason}")
 
     def record(self, sent: Broadcast, stage: str, *, seconds: float, metrics: dict[str, float]) -> Round:
-        """Return the entry for the history."""
+        """Return the entry of this phase for the run's history."""
         down, up = self.meter.read(sent)
         return Round(
             number=sent.number,
@@ -193,24 +198,24 @@ def accept(
     heading: Heading,
     course: bytes | None,
 ) -> Acceptance:
-    """Separate the good answers from the others.
+    """Check the replies of a phase, and return the accepted answers and the failures.
 
     Parameters
     ----------
     sent : Broadcast
-        The message.
+        The message of the protocol.
     replies : iterable of Reply, Sum or Failure
-        The answers.
+        The replies to this message.
     group : MaskingGroup or None
-        The set-up; None if these are the answers that it begins with.
+        The set-up, or None for the replies with which a set-up begins.
     phase : Phase
-        What was asked for.
+        The phase of the message.
     length : int
-        The numbers of an upload.
+        The number of integers in an upload.
     heading : Heading
-        The columns of the run, where they are known; else 0 of them.
+        The columns of the run, or a heading with 0 columns if they are not known yet.
     course : bytes or None
-        The course of the newest sum that counts, or None before the first one.
+        The course after the newest valid sum, or None before the first one.
     """
     got, replied = Acceptance(), {}
     for reply in replies:
@@ -225,7 +230,7 @@ def accept(
                 got.answers[reply.client] = reply.arrays
                 got.declined = got.declined or declined_by(reply)
             except UnawaitedError as error:
-                # A late or second answer does not correct a permanent failure.
+                # A late or second answer does not replace a failure that was recorded before.
                 got.failures.setdefault(reply.client, Failure(reply.client, str(error)))
             except ProtocolError as error:
                 got.failures[reply.client] = Failure(reply.client, str(error), lasting=True)
@@ -238,7 +243,8 @@ def accept(
         words = why if len(strayed) < len(got.answers) else why_all
         got.notes = {client: words(client, "All clients begin again.") for client in strayed}
     if phase == Phase.UPLOAD:
-        # Their masks do not cancel. Like those of a client that drops out, they are computed again.
+        # The masks of a client that has strayed do not cancel. The client counts as dropped out, so the other clients
+        # help to remove its masks.
         for client in strays(got.answers):
             del got.answers[client]
             reason = why(client, "This sum continues without it, and all clients begin again.")
@@ -249,11 +255,11 @@ def accept(
 def _check(
     reply: Reply, sent: Broadcast, answers: Mapping[int, Arrays], group: MaskingGroup | None, phase: Phase, length: int
 ) -> None:
-    """Raise ProtocolError, which names the client, unless this is its only answer to the message sent."""
+    """Raise ProtocolError unless this reply is the client's only answer to the message, with the expected arrays."""
     if reply.number == sent.number and "mask.lost" in reply.arrays:
         raise UnawaitedError(
-            f"Client {reply.client} has lost its secrets for this masked sum, or has secrets of an older set-up. "
-            "Wait: the run begins a new set-up."
+            f"Client {reply.client} has lost its secrets for this masked sum, or has secrets of an older set-up. You "
+            "need not do anything, because the run begins a new set-up."
         )
     # A client that does not sign sends no signature.
     width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0
@@ -265,10 +271,10 @@ def _check(
         "mask.earlier": (DIGEST,),
         "mask.signature": (width,),
     }
-    # A client that was not asked may have no position in the group. It is refused for that below.
+    # A client to which the message was not sent may have no position in the group. `check_reply` refuses its reply.
     if group is not None and reply.client in sent.addressees:
         shapes = {**group.answer_shapes(phase, reply.client, length)}
-        # A client that tells its peers nothing about its columns writes no letters.
+        # Letters about columns are optional.
         if phase == Phase.SHARES and coverage.LETTERS in reply.arrays:
             beside = sent.frame.covariates
             columns = group.columns + (0 if beside is None else len(beside.names))
@@ -286,9 +292,10 @@ def _check(
 
 
 def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
-    """Return the run's columns, `known` or those of most clients, and why other clients are excluded.
+    """Return the run's columns, and the reason for each client that is excluded because its columns differ.
 
-    A client that has no rows yet has 0 columns and no vote. If this holds for all clients, so it does for the run.
+    If the run's columns are not known yet, the majority of clients decides. A client without rows reports 0 columns and
+    has no vote. If no client has rows, the run has 0 columns.
     """
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     counts = {i: int(reply.arrays["mask.d"]) for i, reply in came.items()}

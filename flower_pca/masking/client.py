@@ -1,9 +1,10 @@
-"""The client's half of masked sums: a state machine whose state is in the client's memory.
+"""The client's half of masked sums: a state machine that keeps its state in the client's memory.
 
-Nothing is done twice. A set-up begins with new secrets, and each of its sums is uploaded once and unmasked once. The
-client gives away one of the two shares of a peer, never both. After unmasking, the secrets of the sum are deleted.
+No step is repeated. A set-up begins with new secrets, and a client uploads and unmasks each sum of the set-up only
+once. Of the two shares that it holds for a peer, the client reveals only one. After unmasking, it deletes the secrets
+of the sum.
 
-What the client keeps for its stage is bound to all messages that it has answered: see `course`.
+The client's memory for its stage is bound to all messages that the client has answered: see `messages.course`.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical.rows import PartyColumns
 
-_ANYBODY: Final = Demands()
+_ANYBODY: Final = Demands()  # the conditions of a node that accepts any peers
 
 
 class ClientHalf(Protocol):
-    """A client's half of a stage. Its answer is seen only in a sum of at least `summed` clients."""
+    """A function that is a client's half of a stage. The server sees its answer only in a sum over `summed` clients."""
 
     def __call__(
         self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int
     ) -> tuple[Arrays, Arrays]:
-        """Return the answer and what the client keeps."""
+        """Return the answer and the memory that the client keeps."""
 
 
 def answer(
@@ -53,24 +54,24 @@ def answer(
     demands: Demands = _ANYBODY,
     dither: DitherSource = system_dither,
 ) -> tuple[Arrays, Arrays]:
-    """Return a client's answer, and what it keeps.
+    """Return a client's answer to a message of the protocol, and the memory that the client keeps.
 
     Parameters
     ----------
     arrays : Arrays
-        The message.
+        The arrays of the message.
     layers : Sayings
-        What its layers say.
+        The arrays of the message's layers.
     data : LocalData or Stream
         The client's rows, in the message's frame.
     memory : Arrays
-        What the client has kept.
+        The memory that the client has kept.
     stage : ClientHalf
-        Gives its half of the stage that an upload is of.
+        The function that computes the client's half of the inner stage for an upload.
     demands : Demands
-        What it asks of those that it is summed with.
+        The conditions under which the client takes part in a sum.
     dither : DitherSource
-        From a digest of what is asked to the bits of the noise that blurs the steps of fixed point.
+        The source of random bits for the noise that hides rounding to fixed point, by a digest of the message.
     """
     own, before, secrets = messages.plain(memory), messages.before_of(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
@@ -79,7 +80,7 @@ def answer(
         up, secrets = _keys(arrays, data, demands, courses)
         return up, {**messages.with_before(own, before), **secrets.to_memory()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
-        # This is an answer and not a refusal, so that the server does not count it as a permanent failure.
+        # The client answers instead of refusing, so that the server does not exclude it for the rest of the run.
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
         up, secrets = _shares(arrays, data, secrets, demands)
@@ -96,8 +97,8 @@ def answer(
         up, own = _ask_stage(stage, name, arrays, data, counted, summed)
         if messages.remembers(name):
             before, secrets = messages.kept(counted, name), replace(secrets, earlier=secrets.past)
-        # The layers' words are included, because a client that was asked for less noise must not cancel with the
-        # others.
+        # The digest includes the layers' arrays, so that the masks of a client that was asked for less noise than the
+        # others do not cancel.
         every = {**arrays, **flat(layers)} if layers else arrays
         said = messages.statement(every, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
@@ -111,7 +112,11 @@ def answer(
 
 
 def _to_course(course: bytes, own: Arrays, before: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
-    """Return the memory of this course: the present one, the one before the newest answer, or none."""
+    """Return the client's memory and secrets for the course that a set-up names.
+
+    This is the present memory, or the memory from before the newest answer. For any other course, the present memory
+    counts as empty.
+    """
     if course == secrets.past.tobytes():
         return own, secrets
     if course == secrets.earlier.tobytes():
@@ -120,9 +125,10 @@ def _to_course(course: bytes, own: Arrays, before: Arrays, secrets: Secrets) -> 
 
 
 def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
-    """Return the frame of the message, the columns of a stream, and how a party prepares its columns.
+    """Return the frame that enters the digest of the message.
 
-    Under noise, the node chooses the replacement of its missing values, whatever the message says.
+    For a stream, it contains only the columns' names, and for a party, only how it prepares its columns. Under noise,
+    it contains no replacement of missing values, because each node chooses its own.
     """
     if isinstance(data, Stream):
         return Frame(names=data.wanted)
@@ -134,7 +140,7 @@ def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
 
 
 def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-    """Return the parts of a stage's answer. An unknown stage has none, and is refused later."""
+    """Return the parts of a stage's answer, or none for an unknown stage, which is refused later."""
     if name not in registry.STAGES:
         return {}
     return registry.STAGES[name].parts(Message(messages.plain(arrays)), d)
@@ -143,12 +149,18 @@ def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
 def _ask_stage(
     stage: ClientHalf, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
 ) -> tuple[Arrays, Arrays]:
-    """Run the stage's half. If rows allow no answer, saying so reveals something of this client, and has a cost."""
+    """Return the answer and memory of the client's half of the stage.
+
+    Raises
+    ------
+    SpentError
+        If the rows allow no answer. The missing answer reveals something about this client, so it counts as a loss.
+    """
     try:
         return stage(name, Message(messages.plain(arrays)), data, own, summed=summed)
     except DataError as error:
         raise messages.SpentError(str(error), own) from error
-    except (ArithmeticError, ValueError) as error:  # LAPACK may fail for some rows and messages.
+    except (ArithmeticError, ValueError) as error:  # LAPACK may fail for unusual rows or messages.
         words = (
             f"The answer under masks cannot be computed from this node's rows ({type(error).__name__}), so this node "
             "sent nothing. Run flower-pca check on its rows."
@@ -166,7 +178,8 @@ def _keys(
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
     signature = demands.sign(messages.publication(setup.tobytes(), *keys))
     d = data.d
-    # A stream is read early only if the server does not know its columns. Later its first batch may be gone.
+    # A stream is read this early only if the server does not know the number of columns yet. Otherwise, its first batch
+    # is left for the stage.
     if isinstance(data, Stream) and "mask.d" not in arrays:
         d = data.columns()
     past, earlier = map(raw, courses)
@@ -185,16 +198,17 @@ def _keys(
 
 
 def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
-    _expect(secrets, int(secrets.step) == Phase.SHARES)
+    _require_due(secrets, int(secrets.step) == Phase.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
     seed = secrets.exchange.tobytes()
     exchange, mine = primitives.private(seed), primitives.public(seed)
     keys, needed = texts(arrays["mask.exchanges"]), int(arrays["mask.needed"])
     group = len(peers) + 1
-    # Without this check, a server could pose as all peers with one key.
+    # Without this check, a server could take the place of all peers with a single key.
     others = len({*keys, mine}) == group == len(keys) + 1 and position not in peers
-    require(others and group > 1, "The clients of this set-up are fewer than two, or one is named twice.")
-    # If half of them or fewer were enough, a server could make two groups, and get either share of a peer.
+    require(others and group > 1, "This set-up has fewer than two clients, or names a client twice.")
+    # If half of the clients or fewer were enough, a server could ask two groups of clients for the two different shares
+    # of a peer.
     require(
         2 * needed > group >= needed,
         "This set-up requires too few survivors (half of its clients or fewer) or more survivors than clients.",
@@ -227,20 +241,20 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
 
 
 def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands) -> Secrets:
-    """Return the secrets for an upload, with what peers have sent for it, if the message is due."""
+    """Check a message for an upload, and return the secrets with what the peers have sent for this sum."""
     number = int(arrays["mask.number"])
-    # The last sum was unmasked without this client.
+    # If the client still waits for UNMASK, the last sum was unmasked without it.
     if int(secrets.step) == Phase.UNMASK:
-        secrets = _onwards(secrets)
+        secrets = _for_next_sum(secrets)
     due = int(secrets.step) == Phase.UPLOAD and number == int(secrets.number)
-    _expect(secrets, due)
+    _require_due(secrets, due)
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])
     needed = int(secrets.needed)
     known = set(secrets.peers.tolist())
     enough = len(peers) + 1 >= needed and set(peers) <= known
-    require(enough, f"The clients of this sum are fewer than {needed}, or do not all belong to its set-up.")
-    # Without self-masks there may be no other message.
-    _agree(secrets, peers, demands, reveals=bool(secrets.single))
+    require(enough, f"This sum has fewer than {needed} clients, or clients that do not belong to its set-up.")
+    # Without self-masks, the upload alone may reveal the sum, because no UNMASK message has to follow.
+    _require_allowed_group(secrets, peers, demands, reveals=bool(secrets.single))
     vouched = agreement.check_vouchers(arrays, secrets, peers, demands)
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
@@ -256,7 +270,7 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
 
 
 def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: list[int], demands: Demands) -> Secrets:
-    """Add what peers have written about their columns, which comes with the first upload."""
+    """Return the secrets with the letters of the peers about their columns, which arrive with the first upload."""
     assert demands.least_values is not None
     own = np.frombuffer(coverage.text(data, demands.least_values), dtype=np.uint8)
     known = secrets.columns[:-1]
@@ -269,7 +283,7 @@ def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: lis
 def _require_measured(
     secrets: Secrets, present: list[int], demands: Demands, names: tuple[str, ...] | None = None
 ) -> None:
-    """Require that enough of these peers have rows, and that enough have measured each requested column."""
+    """Require that enough of these peers have rows, and if the node demands it, have measured each requested column."""
     written = dict(zip(secrets.peers.tolist(), secrets.columns[:-1], strict=True))
     said = np.array([written[peer] for peer in present], dtype=np.uint8)
     coverage.require_rows(secrets.columns[-1], said, demands.min_peers)
@@ -280,8 +294,8 @@ def _require_measured(
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
-    # Every sum needs new keys. If a key lasted for the run and was restored after this client drops out, it would open
-    # this upload, because its self-mask is known by then.
+    # Every sum needs new mask keys. If a key were used for the whole run, and restored after this client drops out of a
+    # later sum, the server could unmask this upload, because it knows the self-mask by then.
     seeds = _seeds(secrets.kinds)
     sealed, own, key = shares.deal(secrets, number + 1, seeds, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(own))
@@ -291,14 +305,14 @@ def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[
 
 def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
     due = int(arrays["mask.number"]) == int(secrets.number)
-    _expect(secrets, due and int(secrets.step) == Phase.UNMASK)
+    _require_due(secrets, due and int(secrets.step) == Phase.UNMASK)
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
-    # Each peer must be in one of the two lists. For a peer in both, both shares would leave.
+    # Each peer must be in exactly one of the two lists. For a peer in both lists, the client would reveal both shares.
     whole = sorted(survived + dropped) == sorted(secrets.holders.tolist())
-    require(whole, "Survivors and dropped clients are not together the clients of this sum, each named once.")
+    require(whole, "The survivors and dropped clients in this message are not exactly the clients of this sum.")
     needed = int(secrets.needed)
     require(len(survived) + 1 >= needed, f"Fewer than {needed} clients are named as survivors of this sum.")
-    _agree(secrets, survived, demands, reveals=True)
+    _require_allowed_group(secrets, survived, demands, reveals=True)
     if secrets.columns.size:
         _require_measured(secrets, survived, demands)
     shares = dict(zip(secrets.holders.tolist(), texts(secrets.deposits), strict=True))
@@ -308,11 +322,11 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
         own = secrets.own.tobytes()[2 * SEED : 3 * SEED]
         selves = [shares[peer][:SEED] for peer in survived]
         up["mask.selves"] = rows([own, *selves], SEED)
-    return up, _onwards(secrets)
+    return up, _for_next_sum(secrets)
 
 
-def _onwards(secrets: Secrets) -> Secrets:
-    """Delete the secrets of a finished sum, and replace them by those of the next sum."""
+def _for_next_sum(secrets: Secrets) -> Secrets:
+    """Return the secrets with those of the finished sum deleted, and those of the next sum in their place."""
     none = np.empty(0, dtype=np.uint8)
     step = np.array(int(Phase.UPLOAD))
     number = np.array(int(secrets.number) + 1)
@@ -320,7 +334,11 @@ def _onwards(secrets: Secrets) -> Secrets:
 
 
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], newest: bytes) -> Array:
-    """Return Y + PRG(b), if there is a b, + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones."""
+    """Return y under masks: y + PRG(b) + the sum of PRG(k_ij) for j > i - the sum of PRG(k_ij) for j < i.
+
+    i is the client's position, k_ij is the key that it shares with the peer at position j, and b is the seed of its
+    self-mask. Without self-masks, PRG(b) is left out.
+    """
     position = int(secrets.position)
     setup = secrets.setup.tobytes()
     private = primitives.private(secrets.key)
@@ -337,8 +355,8 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
     return y
 
 
-def _agree(secrets: Secrets, present: list[int], demands: Demands, *, reveals: bool) -> None:
-    """Ask the node whether it may be in a sum with exactly these of its peers."""
+def _require_allowed_group(secrets: Secrets, present: list[int], demands: Demands, *, reveals: bool) -> None:
+    """Require that the node's conditions allow a sum with exactly these peers."""
     demands.check_peers(present)
     if demands.admit is None:
         return
@@ -356,11 +374,11 @@ def _distinct(a: Array) -> list[int]:
     return numbers
 
 
-def _expect(secrets: Secrets, expected: bool) -> None:
+def _require_due(secrets: Secrets, expected: bool) -> None:
     if not expected:
         phase = Phase(int(secrets.step)).name.lower()
         due = int(secrets.number)
         raise ProtocolError(
-            f"This masked message is out of turn or repeated, because this node expects {phase} of sum {due} next. "
-            f"{messages.ASK_SERVER}"
+            f"This masked message is out of turn or repeated, because this node next expects the phase {phase} of sum "
+            f"{due}. {messages.ASK_SERVER}"
         )

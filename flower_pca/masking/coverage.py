@@ -1,16 +1,16 @@
-"""Find out which columns each client has measured, by letters that clients seal and send with their shares.
+"""Tell peers which columns each client has measured, in sealed letters that clients send with their shares.
 
-A sum hides a client among the clients with values in a column. If all others have no value in the column, or the same
-value in all rows, then its products belong to one client. No client can see this by itself, and what a server says
-about the others may be wrong. Each client therefore sends every peer a letter with one byte for each column, together
-with the shares of a set-up. A client answers only if enough clients of a sum have rows. If its operator relies on
-masks, it answers only for columns that enough of them have measured.
+A sum hides a client among all clients that have values in a column. If all other clients have no value in the column,
+or the same value in all rows, then the products with this column belong to one client alone. A client cannot notice
+this from its own rows, and a server may lie about the other clients. Each client therefore sends every peer a letter
+with one byte for each column, together with the shares of a set-up. A client answers only if enough clients of a sum
+have rows. If its operator relies on masks, the client answers only for columns that enough clients have measured.
 
 | byte      | the client's values in the column                         |
 | --------- | --------------------------------------------------------- |
-| 0         | differ from each other: it has measured the column        |
-| 1         | none, or fewer than its operator lets it answer from      |
-| 2 to 255  | are all the same, and this is a digest of the value       |
+| 0         | differ, so the client has measured the column             |
+| 1         | are missing, or fewer than its operator's minimum         |
+| 2 to 255  | are all the same; the byte is a digest of this value      |
 """
 
 from __future__ import annotations
@@ -37,33 +37,41 @@ from flower_pca.vertical.rows import PartyColumns
 LETTERS: Final = f"{messages.PREFIX}columns"
 MEASURED: Final = 0
 _EMPTY: Final = 1
-_CONSTANT: Final = 8.0 * np.finfo(np.float64).eps  # A deviation within so many roundings of the mean counts as none.
-_NAMES: Final = 8  # bytes of a digest of the columns that a message names
-_SEAL: Final = 16  # bytes that sealing adds to a text
+# If the standard deviation of a column is at most this multiple of its mean, it counts as rounding error, and the
+# column as constant.
+_CONSTANT: Final = 8.0 * np.finfo(np.float64).eps
+_NAMES: Final = 8  # the size in bytes of the digest of the column names in a message
+_SEAL: Final = 16  # the number of bytes that sealing adds to a text
 
 
 def width(d: int) -> int:
-    """Return the size in bytes of a sealed letter about this many columns."""
+    """Return the size in bytes of a sealed letter about d columns."""
     return _NAMES + d + _SEAL
 
 
 def told(data: LocalData | Stream) -> TypeGuard[LocalData]:
-    """Return whether there are columns to describe. Streams have no rows yet, and a party's columns are people."""
+    """Return whether the client describes its columns to its peers.
+
+    A stream may have no rows yet, and in a run over columns, the columns of the data are people.
+    """
     return isinstance(data, LocalData) and not isinstance(data, PartyColumns)
 
 
 def text(data: LocalData, least: int) -> bytes:
-    """Return a client's letter: a digest of the names, and a byte for each column. Fewer than `least` count as none."""
+    """Return a client's letter: a digest of the column names, and a byte for each column.
+
+    A column with fewer than `least` values counts as empty.
+    """
     return asked(data) + states(table_of(data), least).tobytes()
 
 
 def table_of(data: LocalData) -> LocalData:
-    """Return the columns that a message is about: the features, and after them the covariates if there are any."""
+    """Return the columns that a message is about: the features, followed by the covariates if there are any."""
     return data if data.joint is None else data.joint
 
 
 def names_of(data: LocalData) -> tuple[str, ...] | None:
-    """Return the names of these columns in a message, or None if it has no names."""
+    """Return the names of the columns that a message is about, or None if the message names no columns."""
     beside = data.frame.covariates
     if beside is not None:
         return table_of(data).names
@@ -71,24 +79,24 @@ def names_of(data: LocalData) -> tuple[str, ...] | None:
 
 
 def asked(data: LocalData) -> bytes:
-    """Return a digest of the columns that a message names."""
+    """Return a digest of the names of the columns that a message is about."""
     return hashlib.blake2b(json.dumps(names_of(data)).encode(), digest_size=_NAMES).digest()
 
 
 def states(data: LocalData, least: int) -> Array:
-    """Return a byte for each column, as in the table above."""
+    """Return the byte that describes each column, as in the table at the top of this module."""
 
     def look() -> Array:
         there = data.measured.observed()
         seen = np.broadcast_to(np.asarray(there.seen), data.d)
         found = np.zeros(data.d, dtype=np.uint8)
-        # A value that overflows counts as different. It is refused elsewhere.
+        # An overflow gives infinity or NaN, so the column counts as measured. Such values are refused elsewhere.
         with np.errstate(over="ignore", invalid="ignore"):
             same = there.m2 <= np.maximum(seen, 1) * (_CONSTANT * there.mean) ** 2
         found[seen < least] = _EMPTY
         constant = np.flatnonzero(same & (seen >= least))
         if constant.size:
-            # The mean of a constant column is rounded, but its largest size is not.
+            # The mean of a constant column has a rounding error, but its largest absolute value is exact.
             values = np.copysign(data.measured.peak(), there.mean) + 0.0
             found[constant] = [_digest(float(value)) for value in values[constant]]
         return found
@@ -101,7 +109,7 @@ def _digest(value: float) -> int:
 
 
 def seal(secrets: Secrets, said: bytes, peers: list[int]) -> Array:
-    """Return the sealed letters to these peers."""
+    """Return a client's letter, sealed for each of these peers, one in each row."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     sealed = []
@@ -112,25 +120,28 @@ def seal(secrets: Secrets, said: bytes, peers: list[int]) -> Array:
 
 
 def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: int) -> Array:
-    """Return the letters of the set-up's peers, one in each row. A peer without a letter has measured nothing."""
+    """Return the letters of all peers of the set-up, one in each row.
+
+    A peer without a letter counts as having measured no column.
+    """
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     found = {peer: bytes(_NAMES) + bytes([_EMPTY]) * d for peer in common}
     letters = texts(arrays[LETTERS]) if LETTERS in arrays else [b""] * len(peers)
-    require(len(letters) == len(peers), "The message does not bring one letter about columns from each peer.")
+    require(len(letters) == len(peers), "The message does not contain one letter about columns from each peer.")
     for peer, letter in zip(peers, letters, strict=True):
         if any(letter):
             context = messages.about_columns(setup, peer, position)
             found[peer] = primitives.unseal(primitives.derive(common[peer][KEY:], context), letter, context)
-            # A letter about other columns does not describe the requested ones.
-            require(len(found[peer]) == _NAMES + d, f"A peer's letter about its columns is not about {d} columns.")
+            # A letter about a different number of columns does not describe the requested ones.
+            require(len(found[peer]) == _NAMES + d, f"A peer's letter about its columns does not have {d} columns.")
     return rows(list(found.values()), _NAMES + d)
 
 
 def require_rows(own: Array, said: Array, others: int) -> None:
-    """Refuse a sum in which, by their letters, too few clients have rows to hide each other.
+    """Refuse a sum in which too few clients have rows to hide each other, according to their letters.
 
-    A client without a letter may have rows.
+    A client that has sent no letter counts as having rows.
     """
     every = np.concatenate([own[None], said])
     without = (every[:, _NAMES:] == _EMPTY).all(axis=1) & every[:, :_NAMES].any(axis=1)
@@ -142,28 +153,29 @@ def require_rows(own: Array, said: Array, others: int) -> None:
 
 
 def check(own: Array, said: Array, others: int, names: Sequence[str] | None = None) -> None:
-    """Refuse a sum if too few clients have measured a column, unless its value is the same at all.
+    """Refuse a sum if too few clients have measured a column, unless the column has the same value at all clients.
 
-    All clients of a sum refuse, including those that have measured the column.
+    All clients of a sum refuse it, including the clients that have measured the column.
 
     Parameters
     ----------
     own : ndarray
-        What the client itself has written.
+        The letter of the client itself.
     said : ndarray
-        What the peers that are in the sum have written, one in each row.
+        The letters of the peers in the sum, one in each row.
     others : int
-        How many peers must have measured a column that this client has measured.
+        The smallest number of other clients that must have measured a column.
     names : sequence of str or None, default=None
-        What the message calls the columns, if it names them.
+        The names of the columns in the message, if there are any.
     """
     require(said.shape[1:] == own.shape, "The columns of this masked sum differ from the columns of its set-up.")
-    # A letter about other columns does not describe the requested ones.
+    # A letter about columns of other names does not describe the requested columns, so these count as empty.
     about_these = (said[:, :_NAMES] == own[:_NAMES]).all(axis=1)
     theirs = np.where(about_these[:, None], said[:, _NAMES:], _EMPTY)
     every = np.concatenate([own[None, _NAMES:], theirs])
     measured, there = (every == MEASURED).sum(axis=0), (every != _EMPTY).sum(axis=0)
-    # If nobody has measured a column, values that are constant within sites but differ between sites reveal the sites.
+    # If nobody has measured a column, and its values are constant within sites but differ between sites, the sum
+    # reveals the values of single sites.
     constant = every > _EMPTY
     lowest, highest = np.where(constant, every, 255).min(axis=0), np.where(constant, every, 0).max(axis=0)
     apart = (measured == 0) & (highest > lowest)

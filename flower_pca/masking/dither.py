@@ -1,7 +1,7 @@
-"""Noise that hides the rounding to fixed point, from a client's own stream or a simulation's seed.
+"""The noise that hides rounding to fixed point, drawn from a client's own random bits or from a simulation's seed.
 
-It only has to hide the rounding, so single precision suffices. The sum of all clients' noise is normal up to
-six standard deviations, and no whole step reveals what was rounded.
+The noise has to hide only the rounding, so single precision suffices. The sum of all clients' noise is normally
+distributed up to six standard deviations, and the rounded numbers do not reveal what was rounded.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ import numpy as np
 from flower_pca.base.bits import Bits, seeded_bits
 from flower_pca.base.linalg import Array
 
-# a function from the digest of a request to random bits for the noise of its answer
+# A function that maps the digest of a request to a source of random bits for the noise of the answer
 DitherSource: TypeAlias = Callable[[bytes], Bits]
 
-_UNIT: Final = np.float32(2.0**-32)  # The unit of a random number of 32 bits.
-_TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)
+_UNIT: Final = np.float32(2.0**-32)  # scales a random number of 32 bits to the interval from 0 to 1
+_TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)  # scales a random number of 32 bits to an angle
 
 
 def own_bits(size: int) -> Array:
-    """Return a stream of bits that nobody else knows: its key is new, from the system's generator for secrets."""
-    # Imported here, because every run imports this module, but only masks need cryptography.
+    """Return random bits that nobody else knows, from a stream with a new key of the system's generator."""
+    # The import is here because every run imports this module, but only masks need the package cryptography.
     from flower_pca.masking import primitives
 
     return primitives.stream(os.urandom(primitives.KEY), size)
 
 
 def system_dither(digest: bytes) -> Bits:
-    """Return bits of the client's own, independent of the message."""
+    """Return the client's own source of random bits, whatever the message."""
     return own_bits
 
 
 def seeded_dither(seed: int, client: int, digest: bytes) -> Bits:
-    """Return bits that are the same for the same message, for simulations that continue."""
+    """Return a source of bits that are the same for the same message, so that simulations can be continued."""
     return seeded_bits(seed, client, int.from_bytes(digest[:8]))
 
 
 def normals(count: int, bits: Bits) -> Array:
-    """Return this many N(0, 1) numbers of single precision (Box and Muller), two from each 64 random bits."""
+    """Return `count` numbers from N(0, 1) in single precision, by the method of Box and Muller."""
     half = -(-count // 2)
     words = ~bits(half).view(np.uint32)
     radius = words[:half].astype(np.float32)

@@ -1,14 +1,15 @@
 """Fixed point: real numbers as integers mod 2^64, so that masks hide them perfectly and sums are exact.
 
 An entry x with |x| <= B becomes round(2^f x + g). All clients use the same f, the largest with N B 2^f < 2^61. The
-server's bound determines the step 2^-f. With plain rounding, a step as large as the answers would allow the server to
-compare clients. So each client adds its own noise g of 2 steps, after which rounding to whole steps reveals nothing. A
-sum is off by about 2 sqrt(N) steps of at most N B 2^-60 each, and no sum can wrap. A sum beyond 2^61 shows that a mask
-was not removed. At the end, sums of counts become whole numbers again, and entries that may be noise only become 0.
+server's bound B determines the step 2^-f. With plain rounding, a step as large as the answers would allow the server to
+compare clients. Therefore, each client adds its own noise g with a standard deviation of 2 steps. Rounding to whole
+steps then reveals nothing. The error of a sum is about 2 sqrt(N) steps of at most N B 2^-60 each, and no sum can
+overflow. A sum beyond 2^61 shows that a mask was not removed. At the end, sums of counts are rounded to whole numbers,
+and entries that may be only noise become 0.
 
-If no bound is known, an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95, with noise in the same way. The
-carries between words would reveal a little more than the sum. So each client moves a random number of units of every
-word to the word below, which does not change the sum.
+If no bound is known, an entry becomes four words of 48 bits (the wide form), from 2^-96 to 2^95, with noise of the same
+size. The carries between words would reveal a little more than the sum. Therefore, each client moves a random number of
+units from every word to the word below, which does not change the sum.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ from flower_pca.masking.dither import normals, own_bits
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 
-MOST_CLIENTS: Final = 2**13  # The wide words of so many clients add up to less than the limit.
-# The bits of a sum. Two more would fit, but then noise could look like a valid sum.
+# The maximum number of clients in a sum. The wide words of this many clients add up to less than the limit.
+MOST_CLIENTS: Final = 2**13
+# The maximum number of bits of a sum. Two more would fit, but random numbers could then look like a valid sum.
 _LIMIT: Final = 61
+# The wide form of a number: the count of words, the bits of each word, and the bits after the binary point
 _WORDS, _BITS, _FRACTION = 4, 48, 96
-# The largest number that four words can hold.
+# The largest number that four words can represent
 _WIDEST: Final = np.array(2.0 ** (_WORDS * _BITS - _FRACTION - 1))
-_AT_ONCE: Final = 2**12  # numbers at a time, which fit the processor's cache
-_GRAIN: Final = 2.0  # the deviation of each client's noise, in steps
-_NOTHING: Final = 9.0  # All their noise together is never larger than so many deviations.
+_AT_ONCE: Final = 2**12  # how many numbers are encoded at a time, so that they fit into the processor's cache
+_NOISE_STEPS: Final = 2.0  # the standard deviation of each client's noise, in steps
+_NOISE_LIMIT: Final = 9.0  # the noise of all clients together never exceeds this number of standard deviations
 
 
 def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
-    """Return how many integers mod 2^64 arrays of these shapes need."""
+    """Return the number of integers mod 2^64 that encode arrays of these shapes."""
     words = 0
     for name, shape in shapes.items():
         each = 1 if bounds[name].all() else _WORDS
@@ -54,21 +57,21 @@ def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> 
 def bound_with_noise(deviation: float, clients: int) -> float:
     """Return the largest bound for which the step 2^-f is at most 2^-10 of this standard deviation.
 
-    It does not depend on rows, so that a client reveals nothing by keeping within it. Noise never reaches it,
-    because it is at least 2^37 standard deviations.
+    The bound does not depend on rows, so a client reveals nothing if its answer is within the bound. Noise never
+    reaches the bound, because it is at least 2^37 standard deviations.
     """
     return math.ldexp(deviation / clients, _LIMIT - 1 - drawing.FINER)
 
 
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
-    """Return the bounds of an answer with this noise. The number of rows has bound 1, as it counts clients."""
+    """Return the bounds of an answer with this noise. The number of rows has the bound 1, because it counts clients."""
     bound = bound_with_noise(deviation, clients)
     most = {name: 1.0 if part.kind.counts_rows else bound for name, part in parts.items()}
     return {name: np.array(one) for name, one in most.items()}
 
 
 def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: Bits = own_bits) -> Array:
-    """Encode one client's arrays, by names in order, as integers mod 2^64 with noise, for these bounds."""
+    """Return one client's arrays, in the order of their names, as integers mod 2^64 with noise."""
     names = sorted(arrays)
     words = [_words(n, arrays[n], bounds[n], clients, bits) for n in names]
     return np.concatenate(words)
@@ -81,7 +84,10 @@ def decode(
     clients: int,
     whole: Collection[str] = (),
 ) -> Arrays:
-    """Decode the sums of arrays of these shapes over this many clients. `whole`: sums of whole numbers."""
+    """Return the sums of arrays over this many clients, decoded from integers mod 2^64.
+
+    Arrays in `whole` are sums of whole numbers, and are rounded.
+    """
     arrays, rest = {}, total.view(np.int64)
     for name in sorted(shapes):
         own, rest = np.split(rest, [size({name: shapes[name]}, bounds)])
@@ -91,7 +97,7 @@ def decode(
 
 
 def check(arrays: Arrays, secrets: Secrets) -> None:
-    """Require a suitable fixed point in an upload's message, before the rows are read."""
+    """Refuse a message for an upload whose number of clients does not suit fixed point, before the rows are read."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         got = "not one whole number" if clients.shape or clients.dtype.kind not in "iu" else f"{clients:,}"
@@ -102,9 +108,9 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
 
 
 def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
-    """Require the bounds that follow from the noise. Otherwise a server could test how large an answer is.
+    """Require the bounds that follow from the noise. With other bounds, a server could test how large an answer is.
 
-    The answer is seen only in a sum of at least `summed` answers.
+    The server sees the answer only in a sum of at least `summed` answers.
     """
     from flower_pca.layers.noise import asked_share
 
@@ -117,21 +123,21 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
 def noise_of_sum(bound: Array, clients: int) -> float:
     """Return the standard deviation of the noise of an entry in a sum over this many clients."""
     exponent = int(_exponents(bound, clients).min()) if bound.all() else _FRACTION
-    return math.ldexp(_GRAIN * math.sqrt(clients), -exponent)
+    return math.ldexp(_NOISE_STEPS * math.sqrt(clients), -exponent)
 
 
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
-    """Encode the answer in fixed point.
+    """Return the answer in fixed point.
 
     If the answer exceeds a bound, the client does not answer, which reveals something about this client alone. The
-    client then deletes the secrets of the set-up, and keeps only `own`, the memory of the stage. So a server cannot try
-    one bound after another. A node can also limit such losses: see `max_dropouts` in its rules.
+    client then deletes the secrets of the set-up, and keeps only `own`, the memory of the stage. Therefore, a server
+    cannot try one bound after another. A node can also limit the number of such losses: see its rule `max_dropouts`.
     """
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
         raise ProtocolError(
-            f"The message has bounds for {', '.join(bounds) or 'nothing'}, but the masked sum is of {', '.join(up)}. "
-            "Install the same version of flower_pca everywhere."
+            f"The message has bounds for {', '.join(bounds) or 'no arrays'}, but the masked sum consists of "
+            f"{', '.join(up)}. Install the same version of flower_pca everywhere."
         )
     for name, bound in bounds.items():
         try:
@@ -148,7 +154,7 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
 
 
 def _exponents(bound: Array, clients: int) -> Array:
-    """Return f for each bound, by integer arithmetic, so that all machines agree."""
+    """Return f for each bound. Integer arithmetic makes the result the same on all machines."""
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
@@ -163,9 +169,10 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         )
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
-        # Here numbers are whole multiples of a step. A number without spare digits gets all of the noise.
+        # If a number is so large that a float has no digits below one step, its fraction is 0, and it still gets all of
+        # the noise.
         rest = np.floor(steps)
-        return _spread(rest, _blur(steps, rest, bits), clients)
+        return _spread(rest, _add_noise(steps, rest, bits), clients)
     rows = _rows(a)
     whole = np.empty(rows.shape, dtype=np.int64)
     exponents = np.broadcast_to(_exponents(bound, clients), a.shape).reshape(rows.shape)
@@ -175,7 +182,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         steps = np.ldexp(rows[part], exponents[part])
         rest = np.floor(steps)
         out = whole[part]
-        np.add(rest.astype(np.int64), _blur(steps, rest, bits), out=out)
+        np.add(rest.astype(np.int64), _add_noise(steps, rest, bits), out=out)
     return whole.ravel().view(np.uint64)
 
 
@@ -184,25 +191,25 @@ def _rows(a: Array) -> Array:
     return a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
-def _blur(steps: Array, rest: Array, bits: Bits) -> Array:
-    """Add noise to the remaining fractions of steps, and round to whole steps without losing a digit."""
+def _add_noise(steps: Array, rest: Array, bits: Bits) -> Array:
+    """Return the fractions of steps plus noise, rounded to whole steps. The whole part, `rest`, loses no digits."""
     steps -= rest
-    steps += _GRAIN * normals(steps.size, bits).reshape(steps.shape)
+    steps += _NOISE_STEPS * normals(steps.size, bits).reshape(steps.shape)
     return np.rint(steps, out=steps).astype(np.int64)
 
 
 def _spread(rest: Array, grain: Array, clients: int) -> Array:
-    """Split whole numbers into words of 48 bits, the last of which has the noise."""
+    """Split whole numbers into words of 48 bits, and add the noise to the last word."""
     words = []
     for place in reversed(range(_WORDS)):
-        # This is exact, because it takes the leading bits of a float.
+        # The word is exact, because it consists of the leading bits of a float.
         word = np.trunc(np.ldexp(rest, -_BITS * place))
         rest = rest - np.ldexp(word, _BITS * place)
         words.append(word.astype(np.int64))
     words[-1] += grain
-    most = MOST_CLIENTS // (2 * clients)  # This is half of the room that so few clients leave.
+    most = MOST_CLIENTS // (2 * clients)  # half of the range that remains unused with this number of clients
     for high, low in itertools.pairwise(words):
-        # These numbers need no seed, even in simulations, because what is moved cancels among the client's own words.
+        # These random numbers need no seed, even in simulations, because they cancel among the client's own words.
         drawn = system_bits(len(low)) % np.uint64(2 * most + 1)
         moved = drawn.astype(np.int64) - most
         high -= moved
@@ -211,18 +218,18 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
 
 
 def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) -> Array:
-    grain = _NOTHING * _GRAIN * math.sqrt(clients)
+    grain = _NOISE_LIMIT * _NOISE_STEPS * math.sqrt(clients)
     if (np.abs(words) > 2**_LIMIT).any():
         raise ProtocolError(
-            "A masked sum looks like noise after its masks were taken off, so at least one client sent wrong shares "
-            "or received a different message. Find out which program that client runs, and start the run again."
+            "A masked sum looks like noise after its masks were removed, so at least one client sent wrong shares or "
+            "received a different message. Check that all clients run the same flower_pca, and start the run again."
         )
     if bound.all():
         words = np.where(np.abs(words) <= grain, 0, words).reshape(shape)
         steps = words.astype(np.float64)
         return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
-    # Python integers are used, because four words are longer than any numpy integer.
+    # The sums are Python integers, because four words are longer than any integer of numpy.
     whole = [0] * parts.shape[1]
     for part in parts:
         limbs = zip(whole, part, strict=True)

@@ -19,27 +19,27 @@ from flower_pca.settings.masks import MaskedSums
 
 @dataclass(frozen=True)
 class PublicKey:
-    """What a client has published for a sum: its public mask key, and sealed shares by receiver."""
+    """A client's public mask key for a sum, with the sealed shares that the client has sent, by receiver."""
 
     key: bytes
     shares: Mapping[int, bytes] = field(default_factory=dict)
 
 
 class MaskingGroup:
-    """A set-up of clients that know one another by position. A client that drops out cannot return.
+    """A set-up of clients, which know each other by position. A client that drops out cannot return.
 
     Parameters
     ----------
     masks : MaskedSums
-        The settings.
+        The settings of the masks.
     setup : bytes
-        Its name.
+        The name of the set-up.
     audience : int
-        How many clients have been asked to take part.
+        The number of clients that were asked to take part.
     answers : mapping
-        What those that do have answered, in the order of their keys.
+        The answers with keys, by client. Their order determines the clients' positions.
     course : bytes or None, default=None
-        The course of the newest sum that counts, or None before the first one.
+        The course after the newest valid sum, or None before the first one.
     """
 
     def __init__(
@@ -56,30 +56,30 @@ class MaskingGroup:
         self.position = {client: i for i, client in enumerate(self.clients)}
         self._neighbors = graph(len(answers), masks.degree(len(answers)))
         self._needed = masks.quorum(len(self._neighbors[0]) + 1)
-        # The number of shares of each peer that a client holds for a sum.
+        # The number of shares that a client holds of each peer for a sum.
         self._shares = 1 + bool(masks.self_masks)
-        self._letter = primitives.seal_size(self._shares)  # the size of a letter in bytes
-        # The columns that letters are about.
+        self._letter = primitives.seal_size(self._shares)  # the size in bytes of a letter with shares
+        # The number of columns that letters about columns describe.
         self.columns = max(int(a["mask.d"]) for a in answers.values())
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
-        # Signatures of the group, until the first sum has delivered them.
+        # The members' signatures of the text about the group, which are delivered with the first sum.
         self._agreed: dict[int, bytes] = {}
-        # Letters about columns by receiver, until the first sum has delivered them. Some clients write none.
+        # The letters about columns by sender and receiver, which are delivered with the first sum. They are optional.
         self._columns: dict[int, dict[int, bytes]] = {}
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         keys = [a["mask.key"].tobytes() for a in answers.values()]
         self._next = {i: PublicKey(key) for i, key in enumerate(keys)}
         self._now: dict[int, PublicKey] = {}
         self._peers: dict[int, list[int]] = {}
-        # For each client, its peers that have survived, and its peers that have not.
-        self._fates: dict[int, tuple[list[int], list[int]]] = {}
+        # For each client of a sum, the peers that have survived and the peers that have dropped out.
+        self._survivors_and_dropped: dict[int, tuple[list[int], list[int]]] = {}
         self._uploads: dict[int, Array] = {}
         self._course = b""
-        # The course that the clients begin with. If earlier requests have differed between clients, they begin afresh.
+        # The course with which the clients begin. If their courses differ, all clients begin again without memory.
         self._begin_with = NOTHING
         if not strays(answers, course):
             self._begin_with = next(a["mask.past"].tobytes() for a in answers.values()) if course is None else course
-        # The course of what the clients keep after a sum.
+        # The course of the clients' memory after a sum.
         self.kept = NOTHING
 
     @property
@@ -90,7 +90,7 @@ class MaskingGroup:
 
     @property
     def needed(self) -> int:
-        """The least number of uploads in a sum."""
+        """The smallest number of uploads in the neighborhood of each client of a sum."""
         return self._needed
 
     @property
@@ -104,11 +104,11 @@ class MaskingGroup:
         return self._shares == 1 and set(self._uploads) == set(self._now)
 
     def lacks(self, clients: Iterable[int]) -> bool:
-        """Return whether these clients are too few for a sum with the keys of this set-up."""
+        """Return whether a sum over these clients would have too few of them among the neighbors of a client."""
         return self._fewest({self.position[client] for client in clients}) < self._needed
 
     def shares_message(self, client: int) -> Arrays:
-        """Return the second message of the set-up: to whom to send shares, and the keys for them."""
+        """Return the second message of the set-up: the peers to which a client sends shares, and their keys."""
         i = self.position[client]
         peers = self._neighbors[i]
         signed: Arrays = {}
@@ -128,7 +128,7 @@ class MaskingGroup:
         }
 
     def take_shares(self, answers: Mapping[int, Arrays]) -> None:
-        """Take the answers with shares. A client that has sent none is out of the set-up."""
+        """Store the answers with shares. A client that has sent no shares leaves the set-up."""
         published, self._next = self._next, {}
         for client, arrays in answers.items():
             i = self.position[client]
@@ -147,7 +147,7 @@ class MaskingGroup:
         self._check("are ready for a masked sum", self._now)
 
     def upload_message(self, client: int) -> Arrays:
-        """Return what a client needs for its upload in addition to the stage's own arrays."""
+        """Return the arrays that a client needs for its upload, in addition to the stage's own arrays."""
         i = self.position[client]
         peers = self._peers[i]
         return {
@@ -159,7 +159,10 @@ class MaskingGroup:
         }
 
     def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
-        """Take the uploads of a sum, all with the same course, and what their clients publish for the next sum."""
+        """Store the uploads of a sum, and the keys and shares of their clients for the next sum.
+
+        All uploads must have the same course.
+        """
         for client, arrays in answers.items():
             i = self.position[client]
             self._uploads[i] = arrays["mask.y"]
@@ -167,19 +170,19 @@ class MaskingGroup:
             key = arrays["mask.key"].tobytes()
             self._publish(i, key, self._peers[i], arrays["mask.shares"])
         self._check("uploaded their part of a masked sum", self._uploads)
-        self._fates = {}
+        self._survivors_and_dropped = {}
         for i, peers in self._peers.items():
             survived = [j for j in peers if j in self._uploads]
             dropped = [j for j in peers if j not in self._uploads]
-            self._fates[i] = survived, dropped
+            self._survivors_and_dropped[i] = survived, dropped
 
     def unmask_message(self, client: int) -> Arrays:
-        """Tell a client which of its peers have survived, and which have not."""
-        survived, dropped = self._fates[self.position[client]]
+        """Return the message that tells a client which of its peers have survived and which have dropped out."""
+        survived, dropped = self._survivors_and_dropped[self.position[client]]
         return {"mask.survived": np.array(survived, dtype=np.int64), "mask.dropped": np.array(dropped, dtype=np.int64)}
 
     def answer_shapes(self, step: Phase, client: int, length: int) -> dict[str, tuple[int, ...]]:
-        """Return names and shapes of a client's answer. `length` is the length of an upload."""
+        """Return the names and shapes of the arrays in a client's answer. `length` is the length of an upload."""
         i, letter = self.position[client], self._letter
         if step == Phase.SHARES:
             signature = (len(self._signatures[i]),)
@@ -204,7 +207,7 @@ class MaskingGroup:
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload
-        # A wrong share shows in the sum, which then looks like noise: see `fixed.decode`.
+        # With a wrong share, the sum looks like noise, which `fixed.decode` detects.
         if self._shares == 2:
             for i in self._uploads:
                 alone = messages.alone(self.setup, self.number, i)
@@ -213,23 +216,23 @@ class MaskingGroup:
         for i in set(self._now) - set(self._uploads):
             if survivors := [j for j in self._peers[i] if j in self._uploads]:
                 seed = self._secret(shares, "keys", i)
-                total = total - self._left_over(i, seed, survivors, len(total))
+                total = total - self._uncanceled_masks(i, seed, survivors, len(total))
         return total
 
     def end(self) -> None:
-        """End the sum, so that the next one gets the next number."""
+        """End the sum, and increase the number for the next sum."""
         self.number += 1
         self._now, self._peers, self._uploads = {}, {}, {}
 
     def _vouchers(self, peers: list[int]) -> Arrays:
-        """Return the peers' signatures of the group. They are sent once, as later sums have the same members."""
+        """Return the peers' signatures of the text about the group. They are sent only with the first sum."""
         if self.number or not any(self._agreed.values()):
             return {}
         signatures = [self._agreed[peer] or bytes(SIGNATURE) for peer in peers]
         return {"mask.agreed": rows(signatures, SIGNATURE)}
 
     def _about_columns(self, i: int, peers: list[int]) -> Arrays:
-        """Return, once, what peers have written to a client about their columns."""
+        """Return the letters of peers to a client about their columns. They are sent only with the first sum."""
         letters = [self._columns.get(peer, {}).get(i, b"") for peer in peers]
         length = max(map(len, letters), default=0)
         if self.number or not length:
@@ -237,16 +240,16 @@ class MaskingGroup:
         return {coverage.LETTERS: rows([letter.ljust(length, bytes(1)) for letter in letters], length)}
 
     def letters_of(self, client: int) -> int:
-        """Return how many letters a client writes in the set-up."""
+        """Return the number of letters that a client writes in the set-up, one for each neighbor."""
         return len(self._neighbors[self.position[client]])
 
-    def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
-        """Return what remains in the survivors' sum of the masks that they share with a dropped client."""
+    def _uncanceled_masks(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
+        """Return the sum of the masks that the survivors share with a dropped client, which do not cancel."""
         if primitives.public(seed) != self._now[i].key:
             raise ProtocolError(
-                "The shares of a client that dropped out give a different key from the one it had published, so at "
-                "least one client sent wrong shares. Find out which program that client runs, and start the run "
-                "again."
+                "The key of a client that dropped out, restored from its shares, differs from the key that it had "
+                "published, so at least one client sent wrong shares. Check that all clients run the same flower_pca, "
+                "and start the run again."
             )
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
@@ -268,14 +271,14 @@ class MaskingGroup:
         self._next[i] = PublicKey(key, letters)
 
     def _owners(self, i: int) -> dict[str, list[int]]:
-        """Return whose shares of a self-mask, and whose shares of a mask key, a client is asked for."""
-        survived, dropped = self._fates[i]
+        """Return the clients for whose self-masks, and for whose mask keys, this client must send its shares."""
+        survived, dropped = self._survivors_and_dropped[i]
         if self._shares == 1:
             return {"keys": dropped}
         return {"selves": [i, *survived], "keys": dropped}
 
     def _check(self, doing: str, alive: Iterable[int]) -> None:
-        """Check that every counted client has enough counted neighbors."""
+        """Require that every client in `alive` has enough neighbors in `alive`."""
         fewest = self._fewest(set(alive))
         if fewest < self._needed:
             raise _too_few(doing, self._needed, fewest)
@@ -286,7 +289,7 @@ class MaskingGroup:
 
 
 def graph(clients: int, degree: int) -> list[list[int]]:
-    """Return the neighbors of each client: all others, or the `degree` nearest on a ring (Bell 2020)."""
+    """Return the neighbors of each client: all other clients, or the `degree` nearest on a random ring (Bell 2020)."""
     if degree >= clients - 1:
         return [[j for j in range(clients) if j != i] for i in range(clients)]
     order = np.random.default_rng(list(os.urandom(32))).permutation(clients)
@@ -300,12 +303,12 @@ def graph(clients: int, degree: int) -> list[list[int]]:
 
 
 def identity() -> Array:
-    """Return a unique name for a set-up."""
+    """Return a new random name for a set-up."""
     return raw(os.urandom(SEED))
 
 
 def _too_few(doing: str, needed: int, got: int) -> NotEnoughNodes:
     return NotEnoughNodes(
-        f"Too few clients {doing}: {got} of at least {needed}, counting a client and its neighbors. By design, no sum "
-        "can be unmasked without them. Start the run again."
+        f"Too few clients {doing}: {got} of at least {needed}, counting a client and its neighbors. By design, the "
+        "masks of a sum over so few clients cannot be removed. Start the run again."
     )

@@ -1,7 +1,8 @@
-"""The identity of a node: its key, which signs what the node publishes at a set-up, and the keys that it trusts.
+"""The identity of a node: the key with which it signs what it publishes at a set-up, and the keys that it trusts.
 
-These are the keys with which SuperNodes authenticate to Flower: ECDSA keys made by ssh-keygen. Signed texts begin with
-a label and use another hash than Flower. So a signature made here cannot serve as one for Flower.
+These are the ECDSA keys with which SuperNodes authenticate to Flower, made by ssh-keygen or `flower-pca keys`. Signed
+texts begin with a label, and another hash than Flower's is used. A signature that is made here can therefore not be
+used as a signature for Flower.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.shown import path_text, shown
 
-_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # The curves that OpenSSH supports.
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # the curves that OpenSSH supports
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
 _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
-# The bytes of each of the two numbers of a signature, on the largest curve.
+# A signature has two numbers, each of this many bytes on the largest curve.
 _NUMBER: Final = 66
-NAME: Final = sha256().digest_size  # bytes of the name of a key
+NAME: Final = sha256().digest_size  # the size in bytes of the name of a key
 _HASH: Final = ec.ECDSA(SHA384())
 _SENT_NOTHING: Final = "This node has sent nothing."
 _ASK_SERVER: Final = "Do not start another run until the operator of the server has explained this."
@@ -41,9 +42,9 @@ class Identity:
     Attributes
     ----------
     key : EllipticCurvePrivateKey or None
-        The node's own key; None if it does not sign.
+        The node's own key, or None if the node does not sign.
     trusted : mapping or None
-        The keys of the federation's nodes, by `name`; None if it asks for no signatures.
+        The keys of the federation's nodes by `name`, or None if the node requires no signatures.
     """
 
     key: ec.EllipticCurvePrivateKey | None = None
@@ -63,7 +64,7 @@ class Identity:
         Raises
         ------
         ConfigError
-            If a file cannot be used; or if the others, who know the same list, would refuse this node.
+            If a file cannot be used, or if the list of trusted keys lacks the node's own key.
         """
         key = trusted = None
         if sign_key is not None:
@@ -78,16 +79,19 @@ class Identity:
         return cls(key, trusted)
 
     def sign(self, text: bytes) -> bytes:
-        """Return a signature with the name of its key in front, or nothing without a key."""
+        """Return the name of the node's key followed by its signature of a text, or empty bytes without a key."""
         if self.key is None:
             return b""
         r, s = decode_dss_signature(self.key.sign(text, _HASH))
         return name(self.key.public_key()) + r.to_bytes(_NUMBER, "big") + s.to_bytes(_NUMBER, "big")
 
     def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Return the name of each peer's key. Each key must differ, and be signed by a trusted node.
+        """Return the name of the key with which each peer has signed. Without trusted keys, return nothing.
 
-        Without trusted keys, no peer has a name.
+        Raises
+        ------
+        ProtocolError
+            If a peer has not signed with a trusted key, or if two members have signed with the same key.
         """
         if self.trusted is None:
             return {}
@@ -98,7 +102,7 @@ class Identity:
         for peer, text in published.items():
             signature = signatures.get(peer, b"")
             signer = signature[:NAME]
-            # The server sends zeros for a node that does not sign, because signatures travel as rows of equal length.
+            # Signatures travel as rows of equal length, so the server sends zeros for a node that does not sign.
             if not any(signature):
                 raise ProtocolError(
                     f"The peer at position {peer} has not signed its keys, as this node's trusted_keys require. "
@@ -115,15 +119,15 @@ class Identity:
                 )
             if not _holds(self.trusted[signer], text, signature[NAME:]):
                 raise ProtocolError(
-                    f"A peer's keys are not those that {printable(signer)} has signed for this set-up. {_SENT_NOTHING} "
-                    f"{_ASK_SERVER}"
+                    f"A peer's keys differ from the keys that {printable(signer)} has signed for this set-up. "
+                    f"{_SENT_NOTHING} {_ASK_SERVER}"
                 )
             seen.add(signer)
             names[peer] = signer
         return names
 
     def check_agreed(self, text: bytes, names: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> None:
-        """Require that each of these peers, known by its key's name, has signed this text of the group."""
+        """Require that each of these peers has signed this text about the group, with the key of its name."""
         if self.trusted is None:
             return
         for peer, signer in names.items():
@@ -140,13 +144,19 @@ _LEAVES: Final = b"flower_pca masks: the owner of this key leaves for good the n
 
 
 def consent(sign_key: str | os.PathLike[str], trusted_keys: str | os.PathLike[str]) -> str:
-    """Return the line of text by which the owner of a key allows these nodes to continue without it."""
+    """Return the line of text by which the owner of a key allows the nodes of these keys to continue without it."""
     own = Identity.load(sign_key, trusted_keys)
     return own.sign(_leaving(own.trusted or {})).hex()
 
 
 def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
-    """Return the name of the key whose owner wrote this line. Raise ConfigError if it is of none of these nodes."""
+    """Return the name of the key whose owner has signed this line.
+
+    Raises
+    ------
+    ConfigError
+        If the line is not signed with a trusted key, for exactly these trusted keys.
+    """
     trusted = Identity.load(None, trusted_keys).trusted or {}
     try:
         signature = bytes.fromhex(line.strip())
@@ -155,8 +165,9 @@ def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
     owner = signature[:NAME]
     if owner not in trusted or not _holds(trusted[owner], _leaving(trusted), signature[NAME:]):
         raise ConfigError(
-            "The file of --consent is not signed by the owner of a key in trusted-keys, for exactly these keys. At "
-            "the site that leaves, run flower-pca leave with the same trusted-keys, and change the list afterwards."
+            "The file given by --consent is not signed with one of the keys in trusted-keys, for exactly this list of "
+            "keys. At the site that leaves, run flower-pca leave with the same trusted-keys, and change the list "
+            "afterwards."
         )
     return owner
 
@@ -166,7 +177,7 @@ def _leaving(trusted: Mapping[bytes, object]) -> bytes:
 
 
 def name(key: ec.EllipticCurvePublicKey) -> bytes:
-    """Return the SHA-256 of a public key, as ssh-keygen takes it."""
+    """Return the name of a public key: its SHA-256 digest, as ssh-keygen computes it."""
     line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return sha256(base64.b64decode(line.split()[1])).digest()
 
@@ -203,8 +214,8 @@ def _private(path: Path) -> ec.EllipticCurvePrivateKey:
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, _CURVES):
         raise ConfigError(
-            f"{path} (sign_key) is not a private key that can be used. It must be {_RULE}, in OpenSSH or PEM format "
-            f"and without a passphrase. {_MAKE}"
+            f"{path} (sign_key) is not a usable private key. The key must be {_RULE}, in OpenSSH or PEM format and "
+            f"without a passphrase. {_MAKE}"
         )
     return key
 
@@ -231,7 +242,9 @@ def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise ConfigError(f"{where} (trusted_keys) is not a public key in OpenSSH format of the kind {_RULE}. {_MAKE}")
+        raise ConfigError(
+            f"{where} (trusted_keys) is not a usable public key. The key must be {_RULE}, in OpenSSH format. {_MAKE}"
+        )
     return key
 
 

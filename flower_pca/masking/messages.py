@@ -1,29 +1,28 @@
-"""What both halves of masked sums agree on: steps, names of arrays in messages, and contexts of keys.
+"""The definitions that both halves of masked sums share: phases, names of arrays in messages, and contexts of keys.
 
-`Demands` holds a node's conditions for the nodes that it is summed with, whatever the server says of the
-group.
+`Demands` contains a node's conditions for the other nodes of a sum, whatever the server says about the group.
 
-A client's masks are bound to the course of messages behind its memory.
+A client's masks are bound to its course. The course is a digest of the messages on which its memory depends.
 
-A server could send one client a different message than the others, in a sum that fails, and then send all
-of them the same message. Their memories would differ, and the sum would reveal that client. A client with
-memory for its stage therefore keeps a digest of all messages that it has answered since its memory began,
-in their order. Messages without an answer are not in it. Masks of clients with different digests do not
-cancel. Clients send the digest with their keys and with every upload. It depends only on what the server
-has asked.
+Without this, a server could send one client a different message than the others, in a sum that fails, and then
+send the same message to all clients. Their memories would differ, and the sum would reveal that client. A client
+with memory for its stage therefore keeps a digest of all messages that it has answered since its memory began, in
+their order. Messages without an answer are left out. Masks of clients with different digests do not cancel.
+Clients send the digest with their keys and with every upload. The digest depends only on what the server has asked.
 
-The server may lose a sum after its clients have answered, for example if it is killed before it has
-unmasked the sum. It then repeats the message after a new set-up. So a client also keeps what it had before
-its newest answer, with the digest of that time, and goes back to it if the set-up names this digest.
+The server may lose a sum after its clients have answered, for example if it is killed before it has unmasked the
+sum. It then repeats the message after a new set-up. Therefore, a client also keeps the memory and the digest from
+before its newest answer, and returns to them if the set-up names this digest.
 
-| what happens                              | the digest                                 | what is kept        |
-| ----------------------------------------- | ------------------------------------------ | ------------------- |
-| nothing is kept                           | `NOTHING`                                  |                     |
-| an answer of a stage of an algorithm      | `course` of the old one and the message    | what the stage says |
-| of a stage of every run, as an evaluation | stays: the answer is made of rows alone    | stays               |
-| a set-up asks for the course before       | that one                                   | what belongs to it  |
-| a set-up asks for any other course        | `NOTHING`                                  | what rows alone say |
-| a message without masks, lost secrets     | `NOTHING`: what is kept counts for nothing | likewise            |
+| what happens                                   | the new digest                        | the new memory              |
+| ---------------------------------------------- | ------------------------------------- | --------------------------- |
+| The client keeps no memory.                    | `NOTHING`                             | none                        |
+| It answers a stage of an algorithm.            | `course` of old digest and message    | determined by the stage     |
+| It answers a stage of every run (evaluation).  | the same, as only rows are used       | the same                    |
+| A set-up names the digest before the answer.   | that digest                           | the memory before           |
+| A set-up names any other digest.               | `NOTHING`                             | only what rows determine    |
+| A message comes without masks, or the secrets  | `NOTHING`                             | only what rows determine    |
+| were lost.                                     |                                       |                             |
 """
 
 from __future__ import annotations
@@ -47,21 +46,24 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 from flower_pca.tracking import batch
 
-# Imported for types alone: every run imports this file, and only masks need cryptography.
+# The import is only for types, because every run imports this module, but only masks need the package cryptography.
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
-DIGEST: Final = 32  # bytes of SHA-256
-NOTHING: Final = bytes(DIGEST)
+DIGEST: Final = 32  # the size of a SHA-256 digest in bytes
+NOTHING: Final = bytes(DIGEST)  # the course of a client whose memory depends on no message
 
 
 def course(past: bytes, said: bytes, stage: str) -> bytes:
-    """Extend a course by a message to this stage, whose digest is `said`."""
+    """Return the course after the client has answered one more message of this stage, whose digest is `said`."""
     return sha256(b"flower_pca masks: answered" + (past if remembers(stage) else NOTHING) + said).digest()
 
 
 def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
-    """Return the part of a client's memory that a stage may see: all with a course, else what rows alone give."""
+    """Return the part of a client's memory that a stage may use.
+
+    If the client has a course, this is all of the memory. Otherwise, it is only what the rows alone determine.
+    """
     if past != NOTHING or not remembers(stage):
         return own
     rest = _of_stage(own)
@@ -72,7 +74,7 @@ def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
 
 
 def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
-    """Return the course of the messages behind what a client keeps after it has answered a stage."""
+    """Return the course of a client's memory after it has answered a stage."""
     if not _of_stage(own):
         return NOTHING
     if remembers(stage):
@@ -81,30 +83,36 @@ def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
 
 
 def with_before(own: Arrays, before: Arrays) -> Arrays:
-    """Return a client's memory with what it has kept before its newest answer."""
+    """Return a client's memory together with its memory from before the newest answer."""
     return {**own, **{f"{BEFORE}{name}": a for name, a in before.items()}}
 
 
 def before_of(memory: Arrays) -> Arrays:
-    """Return what a client has kept before its newest answer."""
+    """Return the memory from before the newest answer, as part of a client's memory."""
     return {name.removeprefix(BEFORE): a for name, a in memory.items() if name.startswith(BEFORE)}
 
 
 def gone_back(own: Arrays, before: Arrays) -> Arrays:
-    """Return a client's memory without its newest answer. What layers have spent, and batches that were taken, stay."""
+    """Return a client's memory from before its newest answer.
+
+    What layers have spent, and the batches that were taken from a stream, remain as they are now.
+    """
     rest = _of_stage(own)
     layers = {name: a for name, a in own.items() if name not in rest}
     return {**layers, **before, **batch.lasting(rest)}
 
 
 def kept(own: Arrays, stage: str) -> Arrays:
-    """Return what a client must keep of its memory before it answers a stage, to answer the same message again."""
-    # The batch of a tracker's step stays, so that it is not taken twice.
+    """Return the part of a client's memory that it needs to answer the same message of a stage again."""
+    # A tracker's step cannot be answered again, so that no batch is used twice.
     return {} if stage in registry.TRACKERS else _of_stage(own)
 
 
 def strays(answers: Mapping[int, Arrays], course: bytes | None = None) -> tuple[int, ...]:
-    """Return the clients that cannot answer from a course, or if it is None, those that differ from most clients."""
+    """Return the clients that have strayed: they cannot continue from this course.
+
+    If `course` is None, these are the clients whose course differs from that of most clients.
+    """
     courses = {client: arrays["mask.past"].tobytes() for client, arrays in answers.items()}
     if course is not None:
         return tuple(i for i, past in courses.items() if course not in (past, answers[i]["mask.earlier"].tobytes()))
@@ -114,41 +122,41 @@ def strays(answers: Mapping[int, Arrays], course: bytes | None = None) -> tuple[
 
 
 def why(client: int, then: str) -> str:
-    """Describe a client that has strayed."""
+    """Return the reason why a client has strayed, followed by the consequence `then`."""
     return f"Client {client} received other messages of this run than most clients, or in another order. {then}"
 
 
 def why_all(client: int, then: str) -> str:
-    """Describe a client if all clients have strayed."""
+    """Return the reason for a client if all clients have strayed, followed by the consequence `then`."""
     return f"Client {client}, like all others, does not have the state that this run continues from. {then}"
 
 
 def remembers(stage: str) -> bool:
-    """Return whether a stage answers from its memory, as those of algorithms do."""
+    """Return whether a stage answers from its memory. The stages of algorithms do."""
     return bool(registry.owners(stage))
 
 
 def _of_stage(own: Arrays) -> Arrays:
-    """Return the part of a client's memory that its stage has kept, and no layer."""
+    """Return the part of a client's memory that belongs to its stage, without the parts of layers."""
     layers = registry.LAYERS
     return {name: a for name, a in own.items() if name.partition(".")[0] not in layers}
 
 
-STAGE: Final = "masked"  # The stage that every message of a masked run names, whatever stage it carries.
-# The prefix of everything that is not the stage's own, in messages and in a client's memory.
+STAGE: Final = "masked"  # the stage that every message of a masked run names, whatever its inner stage
+# The prefix of the arrays of masks, in messages and in a client's memory. Arrays of the inner stage have no prefix.
 PREFIX: Final = "mask."
-BOUND: Final = "mask.bound."
-BEFORE: Final = "mask.before."  # The prefix of what a client has kept before its newest answer.
+BOUND: Final = "mask.bound."  # the prefix of the bounds of fixed point
+BEFORE: Final = "mask.before."  # the prefix of a client's memory from before its newest answer
 ASK_SERVER: Final = "This node has sent nothing. Ask the operator of the server."
-# The size in bytes of a signature: the SHA-256 of its key, and the two numbers of ECDSA on any curve.
+# The size of a signature in bytes: the SHA-256 digest of its key, and the two numbers of ECDSA on any curve
 SIGNATURE: Final = 164
-_TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # bytes
-# texts of equal length, as `rows` joins them
+_TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # an array of bytes
+# Texts of equal length, in the form in which `rows` joins them
 _TEXTS: Final = Ask(dimensions=2, least=0, most=255, whole=True)
-_MOST: Final = 2**53  # Up to here, every kind of number holds whole numbers exactly.
+_MOST: Final = 2**53  # the largest number up to which floats represent all whole numbers exactly
 _CLIENTS: Final = Ask(dimensions=1, least=0, most=_MOST, whole=True)
 
-# Everything that a server sends in addition to the bounds of fixed point.
+# All arrays that a server sends for masks, except the bounds of fixed point
 SENT: Final[Mapping[str, Ask]] = {
     f"{PREFIX}{name}": ask
     for ask, names in (
@@ -164,7 +172,11 @@ SENT: Final[Mapping[str, Ask]] = {
 
 
 class SpentError(DataError):
-    """The error of a client whose rows allow no answer. It reveals something, so the client keeps this `memory`."""
+    """An error of a client that cannot answer from its rows.
+
+    The missing answer reveals something about the client, so it deletes the secrets of the set-up and keeps only
+    `memory`.
+    """
 
     def __init__(self, reason: str, memory: Arrays) -> None:
         super().__init__(reason)
@@ -172,38 +184,41 @@ class SpentError(DataError):
 
 
 class Phase(enum.IntEnum):
-    """The messages of the protocol: two for a set-up, and then two for each sum, or mostly one without self-masks."""
+    """The phases of the protocol: two for a set-up, and two for each sum.
+
+    Without self-masks, a sum needs no UNMASK phase unless a client drops out.
+    """
 
     KEYS, SHARES, UPLOAD, UNMASK = range(4)
 
 
 def raw(text: bytes) -> Array:
-    """Convert bytes into an array."""
+    """Return bytes as an array."""
     return np.frombuffer(text, dtype=np.uint8)
 
 
 def rows(texts: list[bytes], width: int) -> Array:
-    """Convert texts of equal length into the rows of an array."""
+    """Return texts of equal length as the rows of an array."""
     return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, width)
 
 
 def texts(a: Array) -> list[bytes]:
-    """Return the texts that `rows` has put together."""
+    """Return the texts in the rows of an array that `rows` has made."""
     return list(map(np.ndarray.tobytes, a))
 
 
 def plain(arrays: Mapping[str, Array]) -> Arrays:
-    """Return the stage's own arrays in a message or a memory."""
+    """Return the inner stage's own arrays in a message or a memory, without the arrays of masks."""
     return {name: a for name, a in arrays.items() if not name.startswith(PREFIX)}
 
 
 def bounds(arrays: Mapping[str, Array]) -> Arrays:
-    """Return the bounds in a message, by the names of what they bound."""
+    """Return the bounds in a message, by the names of the arrays that they bound."""
     return {name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}
 
 
 def strange(arrays: Mapping[str, Array]) -> list[str]:
-    """Return names in the message that look like names of masks, but are not."""
+    """Return the names in a message that have the prefix of masks, but that no server of this package sends."""
     ours = [n for n in arrays if n.startswith(PREFIX) and n not in SENT]
     return sorted(n for n in ours if not n.startswith(BOUND))
 
@@ -222,50 +237,51 @@ def single(arrays: Mapping[str, Array]) -> bool:
 
 
 def publication(setup: bytes, exchange: bytes, key: bytes) -> bytes:
-    """Return what a node signs of a set-up: the set-up's name, and the node's own public keys."""
+    """Return the text that a node signs about its keys: the set-up's name, and the node's own public keys."""
     return b"flower_pca masks: set-up" + setup + exchange + key
 
 
 def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> bytes:
-    """Return what a node signs of a group: run, threshold, and the members' public keys in order."""
-    # Both have the same length, so that no two groups are signed as the same text.
+    """Return the text that a node signs about a group: the set-up, threshold, run, and the members' sorted keys."""
+    # Digests have a fixed length, so two different groups cannot have the same text.
     name = sha256(run.encode()).digest()
     keys = sha256(b"".join(sorted(members))).digest()
     return b"flower_pca masks: group" + setup + _numbers(needed) + name + keys
 
 
 def letters(sender: bytes, receiver: bytes) -> bytes:
-    """Return the context of the secret for letters from one client to another: their public keys."""
+    """Return the context from which the secret for letters between two clients is derived: their public keys."""
     return b"flower_pca masks: letters" + sender + receiver
 
 
 def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
-    """Return a digest of the common part of a message to all clients of a sum, with frame and fixed point.
+    """Return a digest of the part of a message that all clients of a sum get, with the frame and the fixed point.
 
-    What only one client gets is not in it. This is keys alone, because no stage under masks has anything
-    `personal`. The memory layout of arrays is in it, because it affects rounding, and sums would differ by
-    the last digits of one client's answer.
+    Arrays that differ between clients are left out. These are only keys and letters, because no stage under masks
+    sends `personal` arrays. The digest includes the memory layout of arrays, because the layout affects rounding, and
+    the sum would then reveal one client's answer by its last digits.
     """
-    # The steps of fixed point depend on the number of clients. With other steps, answers do not add up.
+    # The steps of fixed point depend on the number of clients. Answers with different steps do not add up.
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
-    # Bounds are included: with bounds that round all other answers to 0, one client's answer would remain.
+    # Bounds are included, because a server could send all other clients bounds that round their answers to 0.
     content = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
-    # The frame is included: with another mean or a huge scale, the answers of all others would be known.
+    # The frame is included, because a server could send all other clients a huge scale, and then know their answers.
     for f in fields(frame):
         if f.name == "names":
             content["frame.names"] = raw(json.dumps(frame.names).encode())
-        elif f.name == "split" and frame.split is not None:  # The salt of the split serves the digest of ids only.
+        elif f.name == "split" and frame.split is not None:  # The salt only affects the digest of ids, not the answer.
             split = replace(frame.split, salt="").plain()
             content["frame.split"] = raw(json.dumps(split).encode())
         elif f.name == "covariates" and frame.covariates is not None:
             content["frame.covariates"] = raw(frame.covariates.plain().encode())
             content |= {f"frame.{name}": a + 0.0 for name, a in frame.covariates.arrays.items()}
-        elif (a := getattr(frame, f.name)) is not None:  # Frames that are equal by Frame.same have the same digest.
+        # Frames that are equal by Frame.same have the same digest.
+        elif (a := getattr(frame, f.name)) is not None:
             content[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()
     for name, given in sorted(content.items()):
         a = np.asarray(given)
-        # Only this order is sent.
+        # The digest includes whether entries are stored by columns, because this part of the memory layout is sent.
         by_columns = a.flags.f_contiguous and not a.flags.c_contiguous
         about = f"{name} {a.dtype.str} {a.shape} {by_columns}"
         total.update(sha256(about.encode()).digest())
@@ -274,26 +290,26 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
 
 
 def pair(setup: bytes, course: bytes, number: int, low: int, high: int) -> bytes:
-    """Return the bytes to which the mask between two clients in a sum is bound.
+    """Return the context of the mask that two clients share in a sum.
 
-    They contain `course`, the digest of all messages so far. The masks of two clients therefore
-    cancel only if both clients have received the same messages.
+    The context contains `course`, the digest of all messages so far. The masks of two clients therefore cancel only if
+    both clients have received the same messages.
     """
     return b"flower_pca masks: pair" + setup + course + _numbers(number, low, high)
 
 
 def alone(setup: bytes, number: int, position: int) -> bytes:
-    """Return the bytes to which a client's own mask in one sum is bound."""
+    """Return the context of a client's self-mask in a sum."""
     return b"flower_pca masks: self" + setup + _numbers(number, position)
 
 
 def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
-    """Return the bytes to which the shares from one client to another for one sum are bound."""
+    """Return the context for sealing the shares that one client sends to another for a sum."""
     return b"flower_pca masks: shares" + setup + _numbers(number, sender, receiver)
 
 
 def about_columns(setup: bytes, sender: int, receiver: int) -> bytes:
-    """Return the bytes to which a client's letter to another about its columns is bound."""
+    """Return the context for sealing the letter that one client sends to another about its columns."""
     return b"flower_pca masks: columns" + setup + _numbers(sender, receiver)
 
 
@@ -302,39 +318,39 @@ def _numbers(*numbers: int) -> bytes:
 
 
 class Admit(Protocol):
-    """A function that raises an error if the node may not be in a sum with these nodes.
+    """A function that raises an error if the node may not take part in a sum with these nodes.
 
-    `reveals` is as in `Demands.check_group`.
+    `reveals` is the same as in `Demands.check_group`.
     """
 
     def __call__(self, present: frozenset[bytes], /, *, reveals: bool) -> None:
-        """Return if the node may be in the sum, else raise an error."""
+        """Raise an error unless the node may take part in the sum."""
 
 
 @dataclass(frozen=True)
 class Demands:
-    """The conditions of a node for a group.
+    """The conditions under which a node takes part in a masked sum.
 
     Parameters
     ----------
     identity : Identity or None, default=None
-        What the node signs its keys with, and whose signatures it asks for.
+        The key with which the node signs its own keys, and the keys whose signatures it requires.
     min_peers : int, default=1
-        How many others must be in a sum, when shares are made and when survivors are named.
-    run : str, default=""
-        The name of the run that it is asked in.
-    shares : bool, default=True
-        Whether it counts on others for their share of the noise. A node without a list of trusted keys must not: a
-        server can invent the others, and take their shares off.
+        The smallest number of other nodes in a sum, when shares are made and when survivors are named.
     colluders : int, default=0
-        How many of those that share the noise of a sum may be in league with the server.
+        The number of nodes that share the noise of a sum and may collude with the server.
     admit : Admit or None, default=None
-        Asked for every sum whose peers have names, that is signed keys.
+        A function that is called for every sum with peers that have signed their keys.
+    run : str, default=""
+        The name of the run to which the message belongs.
+    shares : bool, default=True
+        Whether the node relies on other nodes for their share of the noise. Without a list of trusted keys, a node must
+        not do so, because a server can invent the other nodes and subtract their shares.
     least_values : int or None, default=None
-        As many values in a column count as having measured it, in what the node tells its peers; None: it tells them
-        nothing.
+        The smallest number of values with which a column counts as measured in the letters to peers. If it is None, the
+        node sends no letters.
     measured : bool, default=False
-        Whether it answers only for columns that as many of its peers have measured as must be in a sum: see
+        Whether the node answers only for columns that at least `min_peers` of its peers have measured: see
         `masking.coverage`.
     """
 
@@ -348,42 +364,42 @@ class Demands:
     measured: bool = False
 
     def sign(self, text: bytes) -> bytes:
-        """Return the node's signature, or nothing for a node without an identity."""
+        """Return the node's signature of a text, or empty bytes for a node without an identity."""
         if self.identity is None:
             return b""
         return self.identity.sign(text)
 
     def check_peers(self, peers: Iterable[int]) -> None:
-        """Require enough other nodes."""
+        """Require at least `min_peers` other nodes in a sum."""
         if (count := len(set(peers))) < self.min_peers:
             raise ProtocolError(
-                f"This masked sum has {labels.count(count, 'peer')} of this node, but the node's min_peers requires "
-                f"at least {self.min_peers}. Ask the node's operator to lower min_peers, or run with more clients."
+                f"This masked sum has {labels.count(count, 'other node')}, but this node's min_peers requires at least "
+                f"{self.min_peers}. Ask the node's operator to lower min_peers, or run with more clients."
             )
 
     def check_group(self, names: Iterable[bytes], *, reveals: bool = False) -> None:
-        """Require that a sum with the nodes of these names is allowed. Nameless nodes do not count.
+        """Require that the node may take part in a sum with the nodes of these names. Nodes without names do not count.
 
-        `reveals`: the server learns this sum from the node's next answer.
+        `reveals` states whether the server learns this sum from the node's next answer.
         """
         present = frozenset(filter(any, names))
         if self.admit is not None and present:
             self.admit(present, reveals=reveals)
 
     def sharers(self, summed: int) -> int:
-        """Return how many clients may share a sum's noise in a message, if this many answer for certain."""
+        """Return the largest number of clients among which the noise of a sum of `summed` answers may be divided."""
         if not self.shares:
             return summed
         if summed <= self.colluders:
             raise ProtocolError(
-                f"A sum with noise that needs no more than {labels.count(summed, 'client')} is refused, because "
-                f"{self.colluders} may collude by this node's max_colluders. Ask the node's operator to lower "
+                f"A sum with noise over only {labels.count(summed, 'client')} is refused, because {self.colluders} may "
+                "collude with the server according to this node's max_colluders. Ask the node's operator to lower "
                 "max_colluders, or run with more clients."
             )
         return summed - self.colluders
 
 
 def require(holds: bool, fault: str) -> None:
-    """Refuse a message that no server of ours sends. The `fault` reveals nothing of what the client knows."""
+    """Refuse a message that no server of this package sends. `fault` must reveal nothing about the client's secrets."""
     if not holds:
         raise ProtocolError(f"{fault} {ASK_SERVER}")

@@ -1,8 +1,8 @@
-"""Keys, mask streams and sealed shares: a thin layer on a library, and Shamir's secret sharing.
+"""Keys, mask streams and sealed shares, as a thin layer on the package cryptography, and Shamir's secret sharing.
 
-Secret sharing is a page of arithmetic mod a prime below 2^128, so that shares are as long as secrets. Python's integers
-are much faster than a library that multiplies in GF(2^128) bit by bit. In either field, fewer shares than needed reveal
-nothing.
+Secret sharing is implemented here, with arithmetic modulo a prime just below 2^128, so that shares are as long as
+secrets. With Python's integers, this is much faster than a library that multiplies in GF(2^128) bit by bit. In either
+field, fewer shares than needed reveal nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from flower_pca.base.linalg import Array
 
 SEED: Final = 16  # the size of a secret and of its share, in bytes
 _PRIME: Final = 2**128 - 159  # the largest prime that fits this number of bytes
-KEY: Final = 32  # bytes of a public key, and of a derived one
-_ONCE: Final = bytes(12)  # a key seals a single message, so the nonce may be constant
-_START: Final = bytes(16)  # The counter and nonce with which a mask begins.
+KEY: Final = 32  # the size of a public key and of a derived key, in bytes
+_ONCE: Final = bytes(12)  # the nonce for sealing, which may be constant because each key seals only one message
+_START: Final = bytes(16)  # the counter and nonce at the start of a mask stream
 
 
 def fresh() -> bytes:
-    """Return a new secret: a number below the prime, uniformly distributed."""
+    """Return a new secret: a uniformly distributed number below the prime, as bytes."""
     while int.from_bytes(drawn := os.urandom(SEED)) >= _PRIME:
         pass
     return drawn
@@ -44,7 +44,8 @@ def derive(secret: bytes, info: bytes) -> bytes:
 
 def private(seed: bytes) -> X25519PrivateKey:
     """Return the X25519 private key that belongs to a secret."""
-    # A key has 32 bytes, but a share has room for 16, so the seed of the key is shared.
+    # A private key has 32 bytes, but a share has only 16. Therefore the key is derived from a seed of 16 bytes, and
+    # clients share the seed.
     return X25519PrivateKey.from_private_bytes(derive(seed, b"flower_pca masks: private key"))
 
 
@@ -57,10 +58,10 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
     """Return the shared secret of a private and a public key, from which keys are derived."""
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
-    except ValueError as error:  # A point of small order would fix the result.
+    except ValueError as error:  # With a point of small order, the result would not depend on the private key.
         raise ProtocolError(
-            "A public key gives no shared secret, because it is a point of small order. Ask the operator of the "
-            "server which node sent it, because flower_pca makes no such key."
+            "A node's public key gives no shared secret, because it is a point of small order. flower_pca never makes "
+            "such a key. Ask the operator of the server which node sent it."
         ) from error
 
 
@@ -70,9 +71,9 @@ def stream(key: bytes, count: int) -> Array:
 
 
 def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
-    """Yield the masks of these keys one after another, each in the memory of the one before."""
+    """Yield the masks of these keys one after another. Each mask overwrites the one before in memory."""
     nothing, place = bytes(8 * count), bytearray(8 * count)
-    # The byte order is fixed, so that masks of different machines cancel.
+    # The byte order is fixed, so that masks that were made on different machines cancel.
     mask = np.frombuffer(place, dtype="<u8")
     for key in keys:
         Cipher(ChaCha20(key, _START), mode=None).encryptor().update_into(nothing, place)
@@ -80,12 +81,12 @@ def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
 
 
 def seal(key: bytes, text: bytes, context: bytes) -> bytes:
-    """Encrypt under a key that is used once. Decryption needs the same context."""
+    """Encrypt a text with a key that is used only once. Decryption needs the same context."""
     return ChaCha20Poly1305(key).encrypt(_ONCE, text, context)
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Decrypt what was sealed, if no bit of it has changed."""
+    """Decrypt a sealed text. Refuse the text if any bit of it has changed."""
     try:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
     except InvalidTag as error:
@@ -103,14 +104,13 @@ def seal_size(shares: int) -> int:
 def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     """Split a secret into shares. Any `needed` of them restore it, and fewer reveal nothing (Shamir 1979).
 
-    They are the values at 1, 2, ... of a polynomial of degree needed - 1 whose value at 0 is the
-    secret.
+    The shares are the values at 1, 2, ... of a polynomial of degree needed - 1. Its value at 0 is the secret.
     """
     coefficients, constant = _numbers(needed - 1), int.from_bytes(secret)
     shares = []
     for x in range(1, count + 1):
         value = 0
-        # Numbers grow only by the bits of x, so a single reduction at the end is faster.
+        # In each step, the number grows only by the bits of x, so a single reduction at the end is faster.
         for coefficient in coefficients:
             value = (value + coefficient) * x
         shares.append(((value + constant) % _PRIME).to_bytes(SEED))
@@ -118,7 +118,7 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
 
 
 def _numbers(count: int) -> list[int]:
-    """Draw new secrets as numbers, all by one system call, because one call for each secret would be slow."""
+    """Draw new secrets as numbers, all with one system call, because a call for each secret would be slow."""
     drawn = os.urandom(SEED * count)
     numbers = []
     for start in range(0, len(drawn), SEED):
@@ -130,7 +130,7 @@ def _numbers(count: int) -> list[int]:
 
 
 def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:
-    """Restore the secret from exactly as many shares as needed, numbered from 0, by Lagrange's formula at 0."""
+    """Restore a secret from exactly as many shares as needed, by Lagrange's formula at 0. Shares count from 0."""
     points = [(number + 1, int.from_bytes(share)) for number, share in shares]
     total = 0
     for x, value in points:

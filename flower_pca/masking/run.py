@@ -1,18 +1,18 @@
-"""A masked run: its messages become uploads that are then unmasked, after a set-up of two messages.
+"""A masked run. After a set-up with two messages, each message of the inner run becomes an upload that is unmasked.
 
-Theory of operation: the inner run produces a message for some clients. Instead, the masked run sends messages of the
-protocol, one per phase. A phase ends when the clients that were reached have answered:
+The inner run produces a message for some clients. Instead of this message, the masked run sends the messages of the
+protocol, one in each phase. A phase ends when the clients that were reached have answered:
 
-| phase  | what it asks of each client                       | what follows                                         |
+| phase  | what each client sends                            | what follows                                         |
 | ------ | ------------------------------------------------- | ---------------------------------------------------- |
-| KEYS   | fresh public keys, and how many columns it has    | SHARES, for those that have answered                 |
+| KEYS   | new public keys, and its number of columns        | SHARES, for the clients that have answered           |
 | SHARES | shares of its secrets, sealed for its peers       | UPLOAD                                               |
-| UPLOAD | the run's message, answered under masks; new keys | UNMASK, or the sum at once if no mask is left on it  |
+| UPLOAD | its answer under masks, and new keys              | UNMASK, or the sum at once if no mask remains on it  |
 | UNMASK | the shares that remove the masks from the sum     | the sum                                              |
 
-The inner run gets the sum as the answer of all clients in it. A client that has dropped out counts as a failure. The
-next message begins with UPLOAD if all of its clients were in the sum before. Otherwise, and after a lost sum, it begins
-with KEYS.
+The inner run gets the sum as the answer of all clients in the sum. A client that has dropped out counts as a failure.
+The next message begins with UPLOAD if all of its clients were in the sum before. Otherwise, and after a lost sum, it
+begins with KEYS.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from flower_pca.masking.messages import NOTHING, Phase
 from flower_pca.names.columns import Heading
 from flower_pca.settings.masks import MaskedSums
 
-# The names of the phases in the history.
+# The names of the phases in the history. An upload has the name of the inner stage.
 _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}
 
 
 @final
 class Masked(WrappedRun):
-    """A run in which the server sees sums but no single answer. Its driver sees an ordinary run.
+    """A run in which the server sees sums but no single answer. A driver uses it like any other run.
 
     Parameters
     ----------
     run : Run
-        The run whose messages are masked. It must have been told that it sees sums: see `assembly`.
+        The inner run, whose messages are masked. It must be configured to receive sums: see `assembly`.
     masks : MaskedSums
         The settings of the masks.
     """
@@ -61,28 +61,28 @@ class Masked(WrappedRun):
         # The set-up, or None until its first message is answered.
         self._group: MaskingGroup | None = None
         self._setup, self._phase = identity(), Phase.KEYS
-        # The message of the inner run whose sum is being formed.
+        # The message of the inner run for which a sum is being formed.
         self._carried: Broadcast | None = None
-        self._sent: Broadcast | None = None  # the protocol message that was sent
-        # Clients that have answered all phases of this sum so far.
+        self._sent: Broadcast | None = None  # the message of the protocol that was sent last
+        # The clients that have answered in all phases of this sum so far.
         self._taking_part: tuple[int, ...] = ()
-        self._dropped: dict[int, Failure] = {}  # clients that have not answered
-        # Clients in the previous sum of the same set-up.
+        self._dropped: dict[int, Failure] = {}  # the clients that have dropped out of this sum
+        # The clients that were in the previous sum of the same set-up.
         self._heard: frozenset[int] = frozenset()
         self._heading = Heading(0)  # the columns of the clients that take part
-        self._layout = Layout()  # the layout of uploads
-        # Clients that keep something for the current algorithm.
+        self._layout = Layout()  # the layout of the uploads of this sum
+        # The clients that must have a memory for the current algorithm.
         self._keepers: frozenset[int] = frozenset()
-        # Clients that have answered a message of the algorithm.
+        # The clients that have answered at least one message of the current algorithm.
         self._begun: frozenset[int] = frozenset()
-        # The course of what clients keep after the newest sum that counts, or None before the first one.
+        # The course of the clients' memory after the newest valid sum, or None before the first one.
         self._course: bytes | None = None
-        # The first client that declines what the run could continue with, and why.
+        # The reason of the first client that declines the alternative algorithm.
         self._declined = ""
 
     @property
     def within(self) -> Run:
-        """The run whose messages are masked."""
+        """The inner run, whose messages are masked."""
         return self._run
 
     @property
@@ -92,26 +92,26 @@ class Masked(WrappedRun):
 
     @property
     def group(self) -> MaskingGroup | None:
-        """The current set-up."""
+        """The current set-up, or None while there is none."""
         return self._group
 
     @property
     def message(self) -> Broadcast | None:
-        """The run's message whose sum is being formed."""
+        """The message of the inner run for which a sum is being formed."""
         return self._carried
 
     @property
     def layout(self) -> Layout:
-        """The contents of the uploads of this sum."""
+        """The layout of the uploads of this sum."""
         return self._layout
 
     @property
     def history(self) -> History:
-        """All messages so far, including those of the protocol."""
+        """The history of all messages so far, including the messages of the protocol."""
         return self._history
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """Return the message of the protocol to send, or None at the end. See Run."""
+        """Return the next message of the protocol to send, or None at the end of the run. See `Run.pending`."""
         here = list(present)
         if self._carried is None:
             self._carried = self._run.pending(here)
@@ -125,13 +125,13 @@ class Masked(WrappedRun):
         message = Broadcast(messages.STAGE, self._history.count, common, carried.frame.bare, to, personal)
         message = replace(message, serves=carried.stage)
         if self._phase == Phase.UPLOAD:
-            # Set-ups and unmaskings ask for no answer from rows, so they need no noise.
+            # Only uploads contain answers from rows, so only they need the frame and the layers, such as noise.
             message = replace(message, frame=carried.frame, layers=carried.layers, size=carried.size)
         self._sent, self._began = message, time.perf_counter()
         return message
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take all answers to the protocol's message at once, and move on."""
+        """Process all replies to the last message of the protocol, and move on to the next phase."""
         if self._sent is None or self._carried is None:
             raise RuntimeError("Call pending() before advance(): no message is open.")
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
@@ -145,7 +145,7 @@ class Masked(WrappedRun):
         if self._group is None and got.answers:
             self._heading = got.heading
         for client in [client for client in self._taking_part if client not in got.answers]:
-            self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
+            self._dropped[client] = got.failures.setdefault(client, Failure(client, "The client was not reached."))
         self._taking_part = tuple([client for client in self._taking_part if client in got.answers])
         try:
             metrics = self._next(sent, got.answers)
@@ -156,35 +156,36 @@ class Masked(WrappedRun):
         return record
 
     def skip(self) -> None:
-        """Skip the pending message of a stage after the closing. A half-finished sum is given up."""
+        """Skip the pending message of a stage after the closing stage. An unfinished sum is discarded."""
         self._run.skip()
         self._carried = self._sent = self._group = None
 
     def _watch(self, got: Acceptance) -> None:
-        """Mark the run if a client has lost its memory. A client that missed a sum still has its memory."""
+        """Record a loss in the run if a client has lost its memory. Missing a sum alone is not such a loss."""
         position = self._run.position
         if self._phase == Phase.UPLOAD:
             begun, came = self._begun, frozenset(got.answers)
             self._begun = came | begun if position.role is Role.ALGORITHM else frozenset()
-            # After an algorithm's first message, which may be about counts, clients need not keep anything.
+            # Clients are expected to have memory only from the second message of an algorithm on, because the first one
+            # may only ask for counts.
             self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:
             return
         pasts = {client: said["mask.past"].tobytes() for client, said in got.answers.items()}
-        # If all have strayed, they are ahead of a server that was interrupted, or have lost their memory.
+        # If all clients have strayed, they are ahead of a server that was interrupted, or have lost their memory.
         if len(got.notes) == len(got.answers) or any(pasts.get(client) == NOTHING for client in self._keepers):
             self._run.mark_loss()
-        self._begun = self._keepers = frozenset()  # All clients begin anew.
+        self._begun = self._keepers = frozenset()  # All clients begin again without memory.
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return the state between two sums. An unfinished sum is asked for again after a new set-up."""
+        """Return the state of the run between two sums. An unfinished sum is repeated later, after a new set-up."""
         header, arrays = self._run.checkpoint(steps=steps)
         header |= {"messages": in_brief(self._history), "mask_keepers": sorted(self._keepers)}
         header["mask_course"] = None if self._course is None else self._course.hex()
         return header, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Continue from a `checkpoint`."""
+        """Continue the run from the state that `checkpoint` has returned."""
         self._run.restore(header, arrays)
         self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
         self._begun = self._keepers = frozenset(header["mask_keepers"])
@@ -193,10 +194,11 @@ class Masked(WrappedRun):
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:
-        """Begin a sum, with the existing keys if they belong to all clients that are asked."""
+        """Begin a sum, with the existing keys if all clients of the message have them."""
         require_sum(self._run, message)
         self._taking_part, self._dropped = message.to, {}
-        # In a sample, a small number of clients is no sign of drop-outs.
+        # If clients are sampled, a sample may have too few neighbors for the existing keys, although no client has
+        # dropped out.
         group, sampled = self._group, self.roll.fraction < 1.0
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
@@ -205,7 +207,7 @@ class Masked(WrappedRun):
             self._setup, self._phase = identity(), Phase.KEYS
 
     def _ask(self, group: MaskingGroup) -> None:
-        """Begin the upload, after everything about the sum that can be known before it is settled."""
+        """Begin the upload phase: settle the inner run's message, and choose the layout of the uploads."""
         group.begin(self._taking_part)
         self._phase = Phase.UPLOAD
         self._carried = self._run.settle(heading=self._heading, needed=group.needed)
@@ -213,7 +215,7 @@ class Masked(WrappedRun):
         self._layout = Layout.of(self._run, self._masks, self._carried, self._heading.count, clients, heard=heard)
 
     def _compose(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
-        """Return what all clients get, and what single clients get."""
+        """Return the arrays of the message for all clients, and the additional arrays for each client."""
         group = self._group
         if group is None:
             return self._invitation(), {}
@@ -228,7 +230,7 @@ class Masked(WrappedRun):
         return {**carried.arrays, **about}, {client: group.upload_message(client) for client in to}
 
     def _invitation(self) -> Arrays:
-        """Return the first message of a set-up. It tells streams without rows how many columns the others have."""
+        """Return the arrays of the first message of a set-up. It tells streams without rows the number of columns."""
         position = self._run.position
         invitation = {"mask.single": np.array(not self._masks.self_masks)}
         if not position.opens and position.columns:
@@ -236,7 +238,7 @@ class Masked(WrappedRun):
         return invitation
 
     def _next(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:
-        """Move the protocol on, and at the end of a sum also the run."""
+        """Move on to the next phase, and at the end of a sum also advance the inner run. Return the run's metrics."""
         group = self._group
         if group is None:
             assert self._carried is not None
@@ -255,7 +257,7 @@ class Masked(WrappedRun):
         return {}
 
     def _deliver(self, group: MaskingGroup, answers: dict[int, Arrays]) -> dict[str, float]:
-        """Pass the sum to the run, with the clients that are not in it."""
+        """Pass the sum to the inner run, with the failures of the clients that dropped out."""
         assert self._carried is not None
         came, uploaded = list[Sum | Failure](), group.uploads
         self._heard = frozenset(uploaded)
@@ -265,7 +267,7 @@ class Masked(WrappedRun):
             came.append(Sum(uploaded, self._carried.number, sums, self._declined))
             self._course = group.kept
         except ProtocolError as error:
-            # Nobody can tell who has spoilt the sum, so the run asks all clients again, with new keys.
+            # It is unknown which client has spoiled the sum, so the run asks all clients again, with new keys.
             self._dropped |= {client: Failure(client, str(error)) for client in uploaded}
             self._group = None
             self._run.write_off(str(error))

@@ -1,4 +1,4 @@
-"""The secrets of a masked set-up that a client keeps."""
+"""The secrets that a client keeps for a masked set-up."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from flower_pca.masking.primitives import SEED
 
 @dataclass(frozen=True)
 class Secrets:
-    """The secrets of a client in a set-up. All fields are arrays, so that any driver can keep them.
+    """The secrets of a client in a set-up. All fields are arrays, so that any driver can store them.
 
-    `common` holds for each peer the secret of letters to it and the secret of letters from it. Both come from the
-    exchange keys of the two clients, and seal shares. `own` and `coming` are for the sum `number` and for the next one:
-    the seed of the self-mask, the seed of the mask key, and the client's shares of both. `deposits` are the shares that
-    belong to the peers in `holders`, for the sum `number`. `names` are the names of the peers' keys if they have
-    signed, else zeros. A set-up without self-masks (`single`) has no seeds and no shares of self-masks. `agreed` is
-    what the client has signed about the group, or would have signed. `vouched` are the peers that have signed the same.
+    `common` contains, for each peer, the secret for letters to this peer and the secret for letters from this peer.
+    Both are derived from the exchange keys of the two clients, and letters with shares are sealed with them. `own`
+    belongs to the sum `number`, and `coming` to the next sum: each contains the seed of the self-mask, the seed of the
+    mask key, and the client's own shares of both. `deposits` are the shares that the peers in `holders` have given to
+    this client for the sum `number`. `names` are the names of the peers' keys, or zeros for peers that have not signed.
+    A set-up without self-masks (`single`) has no seeds and no shares of self-masks. `agreed` is the text about the
+    group that the client has signed, or would sign if it had a key. `vouched` are the peers that have signed this text.
     `past` is the digest of the messages on which the rest of the client's memory depends, or zeros if there are none.
-    `earlier` is the digest before the newest answer.
-    `columns` is what each of the `peers` has written about its columns, and last what the client itself has, if the
-    client requires this.
+    `earlier` is this digest before the newest answer. `columns` are the letters about columns of all `peers`, followed
+    by the client's own letter, if the client requires letters.
     """
 
     setup: Array
@@ -53,12 +53,15 @@ class Secrets:
 
     @cached_property
     def kinds(self) -> int:
-        """The number of seeds for a sum: self-mask and mask key, or only the mask key, which is the last."""
+        """The number of seeds for a sum: 2 (self-mask and mask key), or 1 without self-masks (only the mask key)."""
         return 2 - bool(self.single)
 
     @property
     def summed(self) -> int:
-        """The number of uploads that the server sees only together. Without self-masks, a late one could be opened."""
+        """The smallest number of uploads whose sum the server can see.
+
+        Without self-masks, the server could unmask a single late upload, so the number is 1.
+        """
         if self.single:
             return 1
         return int(self.needed)
@@ -71,7 +74,7 @@ class Secrets:
 
     @classmethod
     def begin(cls, *, setup: Array, single: Array, exchange: Array, own: Array, past: Array, earlier: Array) -> Secrets:
-        """Begin with a client that has keys and knows no peer yet."""
+        """Return the secrets of a client that has made its keys and knows no peers yet."""
         zero, none = np.array(0), np.empty(0, dtype=np.uint8)
         return cls(
             setup=setup,
@@ -97,7 +100,7 @@ class Secrets:
 
     @classmethod
     def of(cls, memory: Arrays) -> Secrets | None:
-        """Return the secrets in a client's memory, if there are any."""
+        """Return the secrets in a client's memory, or None if the memory has none."""
         try:
             return cls(*_found(memory))
         except KeyError:
@@ -112,7 +115,7 @@ class Secrets:
 _FIELDS: Final = tuple(f.name for f in fields(Secrets))
 
 
-_NAMES: Final = tuple(f"{messages.PREFIX}{name}" for name in _FIELDS)  # The names in a client's memory.
+_NAMES: Final = tuple(f"{messages.PREFIX}{name}" for name in _FIELDS)  # the names of these fields in a client's memory
 
 
 _found: Final = itemgetter(*_NAMES)

@@ -1,8 +1,8 @@
-"""The sealed shares that clients of a set-up send one another through the server.
+"""The letters with sealed shares that the clients of a set-up send each other through the server.
 
-Each letter is sealed with its own key, which is derived from the secret of sender and receiver, and bound to set-up,
-sum and both positions. It contains the sender's shares for the receiver and the sender's public key for the sum, which
-the server also sends.
+Each letter is sealed with its own key. This key is derived from the common secret of sender and receiver, and bound to
+the set-up, the sum and both positions. A letter contains the sender's shares for the receiver, and the sender's public
+key for the sum. The receiver compares this key with the key that the server sends.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from flower_pca.masking.secrets import Secrets
 
 
 def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
-    """Return the secrets of letters to a peer and from it. They differ, because the server might swap positions."""
+    """Return the secret for letters to a peer, followed by the secret for letters from this peer.
+
+    The two differ, because the server could otherwise return a client's own letter to it.
+    """
     both = messages.letters(mine, other), messages.letters(other, mine)
     return b"".join([primitives.derive(common, context) for context in both])
 
 
 def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
-    """Return sealed shares and the public key for each peer, the client's own seeds and shares, and its key."""
+    """Return the sealed letters for all peers, the client's own seeds and shares, and its public key for the sum."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     key = primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
-    # Shares are ranked in this order, in which the server numbers them to combine them.
+    # The server numbers shares in the same order, the order of positions, to combine them.
     group = sorted([*peers, position])
     starts = range(0, len(seeds), SEED)
     kinds = [seeds[start : start + SEED] for start in starts]
@@ -36,14 +39,14 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)
         lock = primitives.derive(common[peer][:KEY], context)
-        # The seal contains the key in use, so the receiver notices if the server names another one.
+        # The letter contains the public key for the sum, so that the receiver notices if the server sends another key.
         sealed.append(primitives.seal(lock, own[peer] + key, context))
     size = primitives.seal_size(secrets.kinds)
     return rows(sealed, size), seeds + own[position], key
 
 
 def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
-    """Open the shares that peers have sent for a sum. Each must be intact and name the key in use."""
+    """Return the shares that peers have sent for a sum. Each letter must be intact and contain the peer's key."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     shares = []
@@ -53,7 +56,8 @@ def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[byte
         key = primitives.derive(common[peer][KEY:], context)
         letter = primitives.unseal(key, text, context)
         share, key = letter[:-KEY], letter[-KEY:]
-        # A server may have told other clients about self-masks, but not this client.
+        # A server may have started the set-up with self-masks at this client and without them at the peer, or vice
+        # versa.
         require(len(share) == secrets.kinds * SEED, "A sealed share belongs to a different kind of set-up.")
         require(key == public, "A peer's key for this sum differs from the key that the peer sealed.")
         shares.append(share)

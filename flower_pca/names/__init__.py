@@ -1,1 +1,1 @@
-"""The names of rows, columns and people, and how names are compared."""
+"""Name rows, columns and people, and compare their names."""

@@ -1,4 +1,4 @@
-"""The rows of an AnnData object, one per cell, as a table whose columns are genes."""
+"""Read an AnnData object as a table with a row for each cell and a column for each gene."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from flower_pca.blocks import adapters
 from flower_pca.blocks.normalized import normalized
 from flower_pca.names.columns import enumeration
 
-MARKS = "highly_variable"  # the column of var in which scanpy marks genes
+MARKS = "highly_variable"  # the column of var in which scanpy marks highly variable genes
 
 
 def is_annotated(X: Any) -> bool:
-    """Return whether X is an AnnData object, judged by its attributes."""
+    """Return whether X has the attributes of an AnnData object."""
     return all(hasattr(X, what) for what in ("X", "obs_names", "var_names", "obs"))
 
 
@@ -52,13 +52,13 @@ def _rows_of(X: Any, who: str, layer: str | None) -> Any:
 
 
 def no_layer(who: str, layer: object, layers: Sequence[str]) -> ConfigError:
-    """Return the error about a layer that does not exist."""
-    has = f"It has {enumeration(layers)}." if layers else "It has none."
+    """Return the error for a layer that does not exist."""
+    has = f"It has the layers {enumeration(layers)}." if layers else "It has no layers, so leave layer out."
     return ConfigError(f"{who} has no layer {shown(layer)}. {has}", setting="layer", value=layer)
 
 
 def require_different(names: Sequence[str], who: str, remedy: str) -> None:
-    """Refuse genes that share a name."""
+    """Raise a DataError if two genes have the same name."""
     if len(set(names)) < len(names):
         most = Counter(names).most_common(1)[0][0]
         raise DataError(f"{who} has {double(most)} among its gene names. {remedy}")

@@ -1,11 +1,11 @@
-"""Names of columns: unique texts in an order, with a digest that does not depend on the order.
+"""Compare the columns of tables by their names, which are unique texts, or by a digest of the sorted names.
 
-Named columns are used in sorted order, whatever their order in a file, unless a run names its columns: then in the
-order of the run. So clients whose files differ in the order of columns agree without a message, and the server need not
-see a name. `Heading` is what a client tells about its columns, and its digest is enough to compare columns.
+Named columns are used in sorted order, whatever their order in a file. If a run names its columns, they are used in the
+order of the run. So clients whose files order the columns differently agree without a message, and the server need not
+see a name. A client describes its columns to others by a `Heading`, whose digest is enough to compare columns.
 
-Every interface compares columns with this module, and so refuses them with the same sentences: `Heading.mismatch` if
-two tables must have the same columns, `missing_columns` if a table must have certain columns.
+All interfaces compare columns with this module, so their errors have the same text. `Heading.mismatch` compares two
+tables that must have the same columns, and `missing_columns` checks that a table has certain columns.
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ from flower_pca.base.shown import shown
 from flower_pca.names import ids
 from flower_pca.names.identifiers import is_called_identifier
 
-# This is the key of the names of columns in a message.
-COLUMNS: Final = "columns"
+COLUMNS: Final = "columns"  # the key for the names of columns in a message
 E = TypeVar("E", bound=FlowerPCAError)
 
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
-LONGEST: Final = 200  # characters of a name that may be sent
-_SHORT: Final = 2**12  # characters of a list of names that are sent as they are
-# A list of names is at most so many times as long as it is compressed, so that a short message cannot fill the memory.
+LONGEST: Final = 200  # maximum length of a name that may be sent
+_SHORT: Final = 2**12  # Lists of names with at most this many characters are sent without compression.
+# A compressed list of names may expand to at most this many times its length, so that a short message cannot fill the
+# memory.
 _DENSEST: Final = 16
-_MOST: Final = 20  # names that a message lists
+_MOST: Final = 20  # maximum number of names in the list of an error or a hint
 _LISTED: Final = option("columns", ["..."])
 _AMONG: Final = " among numbers"
-# The text of a cell, or "text" if cells are not shown; not a number with a decimal comma, and not a type of pandas.
+# Matches descriptions of unusable columns that quote a word, or say "text" if cells are not shown. Numbers with a
+# decimal comma and pandas types do not match.
 _TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|complex))")
-_MOST_TEXTS: Final = 5  # more columns of text are no list of categories
-_RARE: Final = 20  # At most one cell in so many is a typing error. More words make a column of words.
+_MOST_TEXTS: Final = 5  # If more columns hold text, the error does not suggest to use them as categories.
+_RARE: Final = 20  # If at most one cell in this many is a word, it is a typing error. Else the column holds words.
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns, in an order.
+    """The names of the columns of a table, in their order.
 
     Parameters
     ----------
     names : tuple of str
-        The names: unique texts.
+        The names, which must be unique texts.
     who : str, default="the rows"
         The owner of the columns, for messages.
     """
@@ -75,7 +76,7 @@ class Columns:
 
     @functools.cached_property
     def in_order(self) -> tuple[str, ...]:
-        """The names sorted by code points, so that the order is the same everywhere."""
+        """The names sorted by code points, an order that is the same on every machine."""
         return tuple(sorted(self.names))
 
     @functools.cached_property
@@ -84,14 +85,14 @@ class Columns:
         return Heading(len(self.names), digest(self.names), self.in_order)
 
     def places(self, wanted: Sequence[str], words: Mapping[str, str] | None = None) -> Array:
-        """Return the positions of the wanted columns among these.
+        """Return the positions of the wanted columns among these columns.
 
         Parameters
         ----------
         wanted : sequence of str
-            Their names.
+            The names of the wanted columns.
         words : mapping or None, default=None
-            Columns beside these that hold no numbers: what is in each, by name.
+            Descriptions of further columns that hold no numbers, by name.
         """
         place = {name: j for j, name in enumerate(self.names)}
         absent = [name for name in wanted if name not in place]
@@ -109,7 +110,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why columns do not match, and what to do."""
+    """The reason why columns do not match (`why`), and the remedy (`then`)."""
 
     why: str
     then: str
@@ -118,24 +119,25 @@ class Mismatch:
         return Sentence(f"{self.why} {self.then}")
 
     def error(self, kind: type[E], then: str = "") -> E:
-        """Return the error, of this class, optionally with another remedy."""
+        """Return an error of class `kind` with this reason, and with `then` as the remedy if it is given."""
         return kind(f"{self.why} {then or self.then}")
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What a client tells about its columns.
+    """The description of its columns that a client sends.
 
     Attributes
     ----------
     count : int
         The number of columns.
     digest : str
-        The digest of the sorted names, or "" if there are none.
+        The digest of the sorted names, or "" if the columns have no names.
     names : tuple of str or None
-        The sorted names. None if there are none, or if the client keeps them to itself.
+        The sorted names. None if the columns have no names, or if the client does not send the names.
     people : bool
-        Whether the heading describes people instead: the digest of their ids, if parties hold different columns.
+        Whether the heading describes people instead of columns, in a run whose parties hold different columns. Then
+        `count` is the number of people, and `digest` the digest of their ids.
     """
 
     count: int
@@ -145,13 +147,13 @@ class Heading:
 
     @classmethod
     def of_names(cls, names: Sequence[str] | None, count: int) -> Heading:
-        """Return the heading of a table with so many columns, by their names if they have any."""
+        """Return the heading of columns with these names, or of `count` columns without names."""
         if names is None or not len(names):
             return cls(count)
         return cls(len(names), digest(names), tuple(sorted(names)))
 
     def like(self, other: Heading) -> bool:
-        """Return whether both describe the same columns, as far as this can be known."""
+        """Return whether both headings have the same number of columns and the same digest."""
         return self is other or (self.count, self.digest) == (other.count, other.digest)
 
     def quiet(self) -> Heading:
@@ -159,7 +161,7 @@ class Heading:
         return replace(self, names=None)
 
     def plain(self) -> dict[str, int | str | bytes]:
-        """Return the heading as numbers and text, to be sent beside an answer."""
+        """Return the heading as numbers and text, which are sent with a reply."""
         plain: dict[str, int | str | bytes] = {_COUNT: self.count, _DIGEST: self.digest}
         if self.names is not None:
             plain[COLUMNS] = write_names(self.names)
@@ -169,12 +171,12 @@ class Heading:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Heading | None:
-        """Restore the heading from what `plain` returned, or return None if there is none.
+        """Restore a heading from the dictionary that `plain` returned. Return None if it contains no heading.
 
         Raises
         ------
         ProtocolError
-            If it is none, or if the names are not those that the digest is of.
+            If the heading is invalid, or if the digest is not the digest of the names.
         """
         if _COUNT not in plain:
             return None
@@ -183,13 +185,13 @@ class Heading:
         names = read_names("An answer", plain, OTHER_CLIENT)
         counted = isinstance(count, int) and count >= 0
         right = counted and isinstance(known, str) and len(known) <= LONGEST
-        # Headings are compared by digest, so names that do not match it could be any names.
+        # Headings are compared by digest only, so the names must match the digest.
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             raise ProtocolError(f"The columns of an answer do not match its digest. {OTHER_CLIENT}")
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
     def fuller(self, other: Heading | None) -> Heading:
-        """Return this heading, or the other heading of the same columns if only that one has names."""
+        """Return this heading if it has names or there is no other heading, else the other heading."""
         if self.names is None and other is not None:
             return other
         return self
@@ -207,27 +209,27 @@ class Heading:
         )
 
     def _unlike(self, others: Heading) -> str:
-        own = f"there {'is' if self.count == 1 else 'are'} {self.count}"
+        here = f"there {'is' if self.count == 1 else 'are'} {self.count}"
         if bool(self.digest) != bool(others.digest):
-            return f"{own} {'with' if self.digest else 'without'} names"
+            return f"{here} {'with' if self.digest else 'without'} names"
         if not self.digest:
-            return own
+            return here
         if self.names is None or others.names is None:
-            return f"{own} with other names"
-        return f"{own}, {difference(self.names, others.names)},"
+            return f"{here} with other names"
+        return f"{here}, {difference(self.names, others.names)},"
 
     def _remedy(self, others: Heading) -> str:
         if bool(self.digest) != bool(others.digest):
-            return "Let all clients name their columns, or none."
+            return "Give column names at all clients, or at none of them."
         if self.names is None or others.names is None:
             return "Give all clients the same columns."
         if set(self.names) > set(others.names):
-            return f"Name the columns of the run ({_LISTED}), or align the files."
-        return "Align the files."
+            return f"Name the columns of the run ({_LISTED}), or give all files the same columns."
+        return "Give all files the same columns."
 
 
 def majority(headings: Iterable[Heading]) -> Heading:
-    """Return the most common heading, the first one in a tie, with names if any client told them."""
+    """Return the most common heading, with names if a client sent them. In a tie, the first heading is returned."""
     every = list(headings)
     if not every:
         return Heading(0)
@@ -237,7 +239,7 @@ def majority(headings: Iterable[Heading]) -> Heading:
 
 
 def usual_place(headings: Iterable[Heading]) -> int:
-    """Return the position of the first of the most common headings. There must be at least one."""
+    """Return the position of the first heading that equals the most common one. There must be at least one heading."""
     kinds = [(heading.count, heading.digest) for heading in headings]
     votes = Counter(kinds)
     return kinds.index(max(votes, key=votes.__getitem__))
@@ -246,7 +248,7 @@ def usual_place(headings: Iterable[Heading]) -> int:
 def missing_columns(
     who: str, wanted: Iterable[str], names: Sequence[str], beside: Iterable[str] = (), needed_by: str = "the run"
 ) -> Mismatch | None:
-    """Describe which wanted columns are missing, or return None if all are there.
+    """Describe which wanted columns are missing, or return None if no column is missing.
 
     Parameters
     ----------
@@ -259,7 +261,7 @@ def missing_columns(
     beside : iterable of str, default=()
         The names of columns that exist but cannot be used.
     needed_by : str, default="the run"
-        What needs the columns, in words.
+        A phrase for what needs the columns.
     """
     there = {*names, *beside}
     absent = [name for name in wanted if name not in there]
@@ -272,16 +274,16 @@ def missing_columns(
 
 
 def not_named(who: str, count: int) -> Mismatch:
-    """Describe why columns without names cannot be used in a run that names its columns."""
+    """Return the mismatch of columns without names in a run that names its columns."""
     return Mismatch(
         f"The run names its columns, but the {count} of {who} have no names.", "Give data with column names."
     )
 
 
 def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch | None:
-    """Describe why a run must name all of these columns or none, or return None if it names all.
+    """Return the mismatch if a run names only some of the columns of a site that sends no names, else None.
 
-    Any answer about some of the names would confirm a guess of them.
+    An answer to this run would confirm that guessed names are right.
     """
     if set(wanted) == set(names):
         return None
@@ -299,10 +301,10 @@ def digest(names: Iterable[str]) -> str:
 
 @functools.lru_cache(maxsize=2)
 def write_names(names: tuple[str, ...]) -> str | bytes:
-    """Return names of columns as they are sent: as JSON, which is compressed by zlib if it is long.
+    """Return names of columns in the form in which they are sent: as JSON, compressed with zlib if it is long.
 
-    Each message to each node has the names, which would be a fifth of it for 60,000 variants. A list that
-    compresses to less than a receiver accepts is sent as it is.
+    Each message to each node contains the names. Without compression, the names of 60,000 variants would take a fifth
+    of a message. A list is not compressed if a receiver would refuse it because it expands too much.
     """
     text = json.dumps(names)
     if len(text) <= _SHORT:
@@ -312,14 +314,14 @@ def write_names(names: tuple[str, ...]) -> str | bytes:
 
 
 def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -> tuple[str, ...] | None:
-    """Return names of columns from another machine, in the form of `write_names`, or None if there are none.
+    """Return the names of columns in a message from another machine, written by `write_names`, or None without names.
 
-    `remedy` says what to do if they are wrong.
+    `remedy` is the advice in the error.
 
     Raises
     ------
     ProtocolError
-        If they are none.
+        If the names are invalid.
     """
     if COLUMNS not in plain:
         return None
@@ -328,11 +330,11 @@ def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -
         if isinstance(text, bytes):
             text = zlib.decompressobj().decompress(text, max(_DENSEST * len(text), 1))
         names = json.loads(text)
-    # A sender may nest brackets deeper than Python can read them.
+    # A malicious sender may nest brackets so deeply that Python raises a RecursionError.
     except (TypeError, ValueError, RecursionError, zlib.error):
         names = None
     texts = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
-    # Names are cleaned as rows are read, so an unclean name is not the name of one of our columns.
+    # Names are cleaned when rows are read, so a name that is not clean cannot belong to a column.
     odd = bool(texts) and any(name != clean(name) for name in names)
     if not texts or not names or len(set(names)) < len(names) or odd:
         rule = f"different names of at most {LONGEST} characters"
@@ -343,7 +345,7 @@ def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -
 
 
 def difference(names: Sequence[str], others: Sequence[str]) -> str:
-    """Write which names are only in the first list, and which are only in the second."""
+    """Describe which names are only in the first list, and which names are only in the second list."""
     here, there = set(names), set(others)
     absent = [name for name in others if name not in here]
     beyond = [name for name in names if name not in there]
@@ -359,10 +361,10 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
 
 
 def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
-    """Return the error about unusable columns, with their names, what is in them, and where.
+    """Return the error about unusable columns, with their names and the place of a cell that is not a number.
 
-    A column is unusable if it holds words, has no name, or shares its name. Only readers of a `file` can keep columns
-    apart.
+    A column is unusable if it holds words, has no name, or shares its name with another column. If the rows are from a
+    `file`, the error also advises how to declare these columns as label columns.
     """
     what = f"The columns of {who}"
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
@@ -380,7 +382,7 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     if file:
         remedy = f"Choose other columns with {_LISTED}, {apart(tuple(words))}, or encode them."
     of_words = [name for name, word in words.items() if _TEXT.match(word) and not word.endswith(_AMONG)]
-    # Each row of an identifier would be a category.
+    # An identifier is no category, because every row has a different value.
     texts = [name for name in of_words if not is_called_identifier(name)]
     if texts and not between and len(texts) <= _MOST_TEXTS:
         if len(texts) == len(words):
@@ -389,33 +391,33 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
             which = f"columns {series(texts)} hold" if len(texts) > 1 else f"column {texts[0]} holds"
         remedy = f"If {which} categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
     if all(word.endswith(_AMONG) for word in words.values()):
-        remedy = "Correct such cells, or empty them if they stand for a missing value. " + remedy
+        remedy = "Correct these cells, or empty them if they stand for a missing value. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
         remedy = f"Read decimal commas {reading('decimal', ',')}. {remedy}"
     if between:
-        remedy = f"Read separators of thousands {reading('thousands', min(between))}. {remedy}"
+        remedy = f"Read thousands separators {reading('thousands', min(between))}. {remedy}"
     return DataError(f"{what} must hold numbers, but there is {enumeration(words.values())}. {remedy}")
 
 
 def among(words: str, *, bad: int, of: int) -> str:
-    """Write that `bad` of `of` cells are not numbers, if the rest of the column are numbers."""
+    """Add "among numbers" to the description of a bad cell if few cells are bad: at most 1 in 20 (`bad` of `of`)."""
     if bad * _RARE > of:
         return words
     return words + _AMONG
 
 
 def is_nameless(name: str, bad: str) -> bool:
-    """Return whether a column is unusable because it has no name of its own, rather than because of its cells."""
+    """Return whether a column is unusable because of its name, which is missing or not unique, not of its cells."""
     return not name or bad == double(name)
 
 
 def names_in(columns: Any) -> tuple[str, ...] | None:
-    """Return the columns that a run names, in order: a list, or text with commas. Return None for none.
+    """Return the columns that a run names in a list or in a text with commas, in order. Return None for None.
 
     Raises
     ------
     ConfigError
-        If they are no such names, or one is there twice.
+        If `columns` is not a list of names, or if a name occurs twice.
     """
     if columns is None:
         return None
@@ -437,7 +439,7 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
 
 
 def enumeration(words: Iterable[str]) -> str:
-    """Write a list, shortened if it is long."""
+    """Return the words as a list for a message, shortened to `_MOST` words."""
     every = list(words)
     shown = ", ".join(every[:_MOST])
     if len(every) <= _MOST:
@@ -446,6 +448,6 @@ def enumeration(words: Iterable[str]) -> str:
 
 
 def doubles(names: Iterable[str]) -> str:
-    """Write which names occur more than once, or "" if none do."""
+    """Describe which names occur more than once. Return "" if all names are different."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     return enumeration(double(name) for name in twice)

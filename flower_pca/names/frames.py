@@ -1,4 +1,4 @@
-"""Data frames of pandas, polars and other libraries as tables: numbers in one array, columns of words apart."""
+"""Convert data frames of pandas, polars and other libraries to tables with an array of numbers and columns of words."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from flower_pca.names.columns import Columns, no_numbers
 
 
 def read(frame: Any, who: str) -> dict[str, Any]:
-    """Return the fields of a `Table` with a data frame's columns. Columns that hold no numbers are kept apart."""
+    """Return the fields of a `Table` for a data frame. Columns that hold no numbers go into `words` and `texts`."""
     names = list(frame.columns)
-    # pandas numbers columns without names with such an index.
+    # pandas numbers the columns of a frame without column names from 0 on.
     if names == list(range(len(names))):
         return {"values": np.asarray(frame.to_numpy()), "ids": _index(frame)}
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
-        raise DataError(
-            f"Some names of the columns of {who} are text, but others are not: {got}. Rename these columns."
-        )
-    # Otherwise one name would select several columns.
+        raise DataError(f"Some column names of {who} are text, but others are not: {got}. Rename these columns.")
+    # `Columns` refuses duplicate names, because a duplicate name would select several columns.
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
     if (whole := _of_one_kind(frame)) is not None:
         return {"values": whole, "names": unique, "ids": _index(frame)}
@@ -56,7 +54,7 @@ def _of_one_kind(frame: Any) -> Array | None:
 
 
 def _index(frame: Any) -> tuple[Any, ...] | None:
-    """Return the row ids from the index of pandas, or None if the index only counts the rows."""
+    """Return the row ids from the index of a pandas frame, or None if the index only counts the rows."""
     index = getattr(frame, "index", None)
     if index is None or not hasattr(index, "tolist"):
         return None
@@ -67,7 +65,7 @@ def _index(frame: Any) -> tuple[Any, ...] | None:
 
 
 def text_of_label(name: Any) -> str:
-    """Return a label as text: a year or a code as it is printed, several parts separated by slashes."""
+    """Return a label as text. The parts of a tuple are separated by slashes."""
     if isinstance(name, tuple):
         return "/".join(map(str, name))
     return str(name)
@@ -76,7 +74,7 @@ def text_of_label(name: Any) -> str:
 def _numbers(column: Any) -> Any:
     """Return the numbers of a column, with NaN for missing values.
 
-    If it holds words, return one of them or their type.
+    If the column holds values that are not numbers, return the first of these values, or the data type of the column.
     """
     values = np.asarray(column.to_numpy())
     if values.dtype.kind in "fiub":

@@ -1,11 +1,11 @@
-"""Names of columns that number rows or people, such as id, patient_nr and MRN."""
+"""Recognize the names of columns that number rows or people, such as id, patient_nr and MRN."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-_LAST_WORDS: Final = {  # last words of a name that mean an identifier by themselves
+_LAST_WORDS: Final = {  # words that mark a column as an identifier if its name ends with them
     *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
     *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
 }
@@ -17,7 +17,7 @@ _NUMBER: Final = {"id", "nr", "no", "num", "number", "nummer", "code", "key", "i
 
 
 def is_called_identifier(name: str) -> bool:
-    """Return whether the name of a column is one that identifiers have."""
+    """Return whether the name of a column looks like the name of an identifier."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not words:
         return False

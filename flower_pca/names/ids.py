@@ -1,7 +1,7 @@
-"""Ids of rows: they match the rows of parties that hold different columns of the same people.
+"""Match the rows of parties that hold different columns of the same people, by the ids of the rows.
 
-Ids are unique texts, and each party sorts its rows by id. So tables may differ in the order of rows, and no id has to
-be sent. Parties send one digest of all ids together, salted by the run and slow to compute: see `digest`.
+Ids are unique texts, and each party sorts its rows by id. So tables may differ in the order of rows, and no id is sent.
+Each party sends a single digest of all of its ids, which is salted by the run and slow to compute: see `digest`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from flower_pca.base.errors import DataError, private
 from flower_pca.base.labels import clean, double
 from flower_pca.base.linalg import Array
 
-# The cost of scrypt: 16 MB and about a twentieth of a second for each guess.
+# The cost parameter of scrypt. A guess takes 16 MB of memory and about a twentieth of a second.
 _SLOW: Final = 2**14
-_LISTED: Final = 5
+_LISTED: Final = 5  # maximum number of ids that a message lists
 
 
 def texts(values: Iterable[Any]) -> tuple[str, ...]:
-    """Return ids as they are compared: text without surrounding blanks, and 7 for 7.0, as columns with missing values
-    have it.
+    """Return ids in the form in which they are compared: as text without surrounding blanks.
+
+    A column with missing values stores 7 as 7.0, so both become "7".
     """
     return tuple(_text(value) for value in values)
 
@@ -36,7 +37,7 @@ def order(ids: Sequence[str], who: str) -> Array:
     Raises
     ------
     DataError
-        If an id is missing, or is there more than once. No other machine is told which.
+        If an id is missing or occurs more than once. The error that other machines see does not name the ids.
     """
     with private():
         what = f"The ids of the rows of {who}"
@@ -52,26 +53,29 @@ def order(ids: Sequence[str], who: str) -> Array:
                 got = f"{got} and {len(twice) - _LISTED} more"
             raise DataError(f"{what} repeat: {got}. Keep one row for each person.")
     keys: Sequence[Any] = ids
-    # `isdigit` accepts further signs such as ², which int cannot read.
+    # `isdigit` accepts further characters such as ², which int cannot convert.
     if all(name.isascii() and name.isdigit() for name in ids):
-        # 7 and 007 are two ids with one value, so their texts decide which comes first.
+        # 7 and 007 are two ids with the same value, so their texts decide which comes first.
         keys = [(int(name), name) for name in ids]
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
 
 
 def digest(ids: Iterable[str], salt: str) -> str:
-    """Return the digest that a party sends for its sorted ids: scrypt of all ids together, salted by the run.
+    """Return the digest of its sorted ids that a party sends: scrypt of all ids together, salted by the run.
 
-    Parties learn whether they have the same people, and nothing about a single person. To confirm a guess, one has to
-    guess all ids at once, anew in every run, at the cost of scrypt for each guess.
+    Parties learn whether they have the same people, and nothing about a single person. An attacker would have to guess
+    all ids at once, again in every run, at the cost of scrypt for each guess.
     """
-    # No id contains this sign, so different lists of ids give different texts.
+    # No id contains the character \0, so different lists of ids give different texts.
     whole = hashlib.sha256("\0".join(ids).encode()).digest()
     return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 
 
 def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
-    """Describe how a party's people, by number and digest, differ from those of the run, and what to do."""
+    """Return the reason and the remedy if the people of a party differ from the people of the run.
+
+    `own` and `others` hold the number of people and the digest of their ids, at the party and in the run.
+    """
     got = _count(*own)
     if bool(own[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
@@ -80,7 +84,7 @@ def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[s
             got = f"{own[0]:,} with other ids"
         remedy = "Keep the rows of the same people at every party, with the same spelling of ids."
     else:
-        remedy = "Keep the rows of the same people at every party, in the same order; or give ids."
+        remedy = "Keep the rows of the same people at every party, in the same order, or give row ids."
     return (
         f"The people of {who} differ from the people of the run: there are {got}, but the run has {_count(*others)}.",
         remedy,
@@ -94,14 +98,14 @@ def _count(count: int, digest: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a label as text. A whole number has no decimals, although a column with missing values stores 7 as 7.0."""
+    """Return a label as text. Whole numbers have no decimals: 7.0, from a column with missing values, becomes "7"."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
 
 
 def _text(value: Any) -> str:
-    if type(value) is int:  # A quick exit for integers, which most indices hold. Runs over rows do not use ids.
+    if type(value) is int:  # This is fast for integers, which most indices hold. Most runs do not use ids.
         return str(value)
     if value is None or value != value:
         return ""

@@ -1,23 +1,23 @@
-"""Levels of columns of words, as indicator columns.
+"""Code columns of words (categorical columns) as indicator columns, one for each level.
 
-A column of words (ward, sex, diagnosis) becomes an indicator column for each of its levels. The column `ward=surgery`
-is 1 in the rows with that level and 0 in the others. If a run names such columns, every site with the column ward
-provides them, with zeros for levels that it does not have. So sites exchange levels as names of columns, and everything
-that works with numeric columns works with levels.
+A column of words such as ward, sex or diagnosis becomes an indicator column for each of its levels. The column
+`ward=surgery` is 1 in rows with the level surgery and 0 in all other rows. If a run names such columns, every site with
+the column ward provides them, with zeros for levels that the site does not have. So sites exchange levels as names of
+columns, and everything that works with numeric columns works with levels.
 
-    read_levels, plain_levels  the levels that a caller asks for, and the same as plain values
-    Coding             the levels of a run: the columns that they become, and what sites agree on before
-    levels_in          the levels of a column at a site
-    code               a site's rows with indicators of its levels, with rare levels merged
-    source_of          the column from which a column of this name is made
-    expand             the columns of a run, with a column of words replaced by its indicators
-    grown              the rows with all columns that a run names and the rows do not have yet
+    read_levels, plain_levels  convert between the levels that a caller gives and plain values
+    Coding             holds the levels of a run, and the indicator columns that they become
+    levels_in          returns the levels of a column at a site
+    code               adds the indicators of a site's levels to its rows, and merges rare levels
+    source_of          returns the column of words from which an indicator is made
+    expand             replaces each column of words in the columns of a run by its indicators
+    grown              adds the columns that a run names and that the rows do not have yet
 
-A site may hide levels of fewer than `least` rows. It then counts their rows as "other". If these are fewer than `least`
-together, it counts them as the most common level. This depends on the site's rows only, and not on what a run asks for.
-So whatever levels two runs name, their answers differ by sums over at least `least` rows. If a run names only some
-levels and "other", the rows of all further levels count as "other". If it does not name "other", the error names the
-missing level.
+A site may hide levels of fewer than `least` rows. It then counts the rows of these levels as "other". If all of these
+rows together are fewer than `least`, it counts them as the most common level. The result depends only on the rows of
+the site, and not on the run. So whatever levels two runs name, their answers differ by sums over at least `least` rows.
+If a run names only some levels and "other", the rows of all further levels count as "other". If it does not name
+"other", an error names the missing level.
 """
 
 from __future__ import annotations
@@ -48,21 +48,22 @@ Levels: TypeAlias = tuple[
 
 OTHER: Final = "other"
 SIGN: Final = "="
-# Two spellings of a level may differ by these signs, but not by the minus of -1 or Rh-, nor by the hyphen of 1-2.
+# Spaces, hyphens and underscores beside a letter and between word characters may differ between two spellings of the
+# same level. The minus of -1 or Rh- and the hyphen of 1-2 do not match.
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
-_NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # Matches numbers of every dialect.
+_NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # This pattern matches numbers of every dialect.
 _EXAMPLE: Final = (
     f"Write {option('categorical', ['ward'])}, or {option('categorical', {'ward': ['surgery', 'medicine']})}."
 )
 
 
 def read_levels(given: Any) -> Levels | None:
-    """Return the columns of words that a caller names, each with its levels or None. Return None for no columns.
+    """Return the columns of words that a caller names, each with its levels or None. Return None if `given` is None.
 
     Parameters
     ----------
     given
-        Names of columns, with commas between or in a list; or with the levels of each, in a mapping.
+        The names of the columns, in a list or a text with commas. Or a mapping from each name to its levels or None.
     """
     if given is None:
         return None
@@ -78,8 +79,8 @@ def read_levels(given: Any) -> Levels | None:
     for name, _ in found:
         if SIGN in name:
             raise ConfigError(
-                f"The column {shown(name)} has {SIGN!r} in its name, which stands between a column and its level. "
-                "Rename it."
+                f"The name of the column {shown(name)} contains {SIGN!r}, which separates a column from its level. "
+                "Rename the column."
             )
     return found
 
@@ -103,19 +104,19 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
         gaps = [level for level in given if isinstance(level, str) and is_gap(level)]
         if gaps:
             raise ConfigError(
-                f"{shown(gaps[0])} stands for a missing value, so it cannot be a level of {column}. Leave it out, "
-                "because such rows have no value."
+                f"{shown(gaps[0])} stands for a missing value, so it cannot be a level of {column}. Leave it out of "
+                "the levels."
             )
     if not levels or None in levels:
         raise ConfigError(f"The levels of {column} must be a list of texts, not {shown(given)}. {_EXAMPLE}")
     texts = tuple(map(str, levels))
     if twice := doubles(texts):
-        raise ConfigError(f"The levels of {column} have {twice}. Name each level once.")
+        raise ConfigError(f"The list of levels of {column} has {twice}. Name each level once.")
     return texts
 
 
 def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
-    """Return levels as plain values for files."""
+    """Return levels as plain values that can be written to a file."""
     found: dict[str, list[str] | None] = dict.fromkeys(name for name, _ in levels)
     return found | {name: list(some) for name, some in levels if some is not None}
 
@@ -126,29 +127,29 @@ def indicator(column: str, level: str) -> str:
 
 
 def source_of(name: str) -> str:
-    """Return the column of words that an indicator of this name belongs to, or "" if the name is no indicator."""
+    """Return the column of words to which this indicator belongs, or "" if the column is not an indicator."""
     return name[: max(name.find(SIGN), 0)]
 
 
 def level_of(name: str) -> str:
-    """Return the level that an indicator of this name stands for."""
+    """Return the level that this indicator represents."""
     return name.partition(SIGN)[2]
 
 
 def indicators(names: Iterable[str], column: str) -> list[str]:
-    """Return the names that are indicators of levels of a column."""
+    """Return the names of the indicators that belong to a column of words."""
     return [name for name in names if source_of(name) == column]
 
 
 def warn_of_alike(column: str, levels: Iterable[str]) -> None:
-    """Warn if two levels of a column differ only by capitals, spaces or hyphens."""
+    """Warn if two levels of a column differ only in capitals, spaces, hyphens or underscores."""
     spelt: dict[str, list[str]] = {}
     for level in levels:
         spelt.setdefault(_BETWEEN.sub("", level).casefold(), []).append(level)
     alike = next((several for several in spelt.values() if len(several) > 1), None)
     if alike:
         warnings.warn(
-            f"Levels of {column}, {enumeration(alike)}, differ in capitals, spaces or hyphens only. If they mean the "
+            f"The levels {enumeration(alike)} of {column} differ only in capitals, spaces or hyphens. If they mean the "
             "same, use the same spelling, and run again.",
             UserWarning,
             stacklevel=3,
@@ -164,11 +165,11 @@ def text_of(value: Any) -> str | None:
     """Return a cell as a level, or None if it is empty."""
     if is_gap(value):
         return None
-    return clean(as_text(value)) or None  # Codes such as 1 are 1.0 in a table with missing values.
+    return clean(as_text(value)) or None  # `as_text` turns 1.0 into 1, because missing values make codes floats.
 
 
 def are_few(cells: Iterable[Any]) -> bool:
-    """Return whether cells are words, mostly not numbers, with at least two rows per level on average."""
+    """Return whether most cells are words, and each level occurs in at least two rows on average."""
     there = [cell for cell in map(text_of, cells) if cell is not None]
     words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
     return 2 * len(words) > len(there) >= 2 * len(set(there))
@@ -176,23 +177,20 @@ def are_few(cells: Iterable[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Coding:
-    """Columns of words to be coded as indicators: for each column its levels, or None for all that occur.
+    """The columns of words that a run codes as indicators, each with its levels, or None for all levels that occur."""
 
-    If the run names columns, coded columns that it does not name come last.
-    """
-
-    field: ClassVar[str] = "categorical"  # the field of a configuration that asks for levels
+    field: ClassVar[str] = "categorical"  # the setting that names the columns of words
 
     value: Levels
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The columns of words."""
+        """The names of the columns of words."""
         return tuple(name for name, _ in self.value)
 
     @property
     def new_columns(self) -> tuple[str, ...]:
-        """The indicators of all listed levels."""
+        """The names of the indicators of all listed levels."""
         return self.spread(())
 
     @property
@@ -201,22 +199,25 @@ class Coding:
         return all(some is not None for _, some in self.value)
 
     def spread(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Return the columns of a run whose levels are known. Each column of words becomes its indicators."""
+        """Return the columns of a run, with each column of words replaced by the indicators of its listed levels.
+
+        The indicators of columns of words that are not among `columns` come last.
+        """
         known = {name: [indicator(name, level) for level in some or ()] for name, some in self.value}
         found = chain.from_iterable(known.get(name, [name]) for name in (*columns, *known))
         return tuple(dict.fromkeys(found))
 
     def values_at(self, rows: Table, who: str) -> dict[str, tuple[str, ...]]:
-        """Return the levels that a site has, by column."""
+        """Return the levels that occur at a site, by column of words."""
         return {name: levels_in(rows, name, who) for name in self.words}
 
     def values_among(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Return the levels that occur among names of columns, by column of words."""
+        """Return the levels that have indicators among these names of columns, by column of words."""
         there = list(names)
         return {word: list(map(level_of, indicators(there, word))) for word in self.words}
 
     def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Coding:
-        """Return the coding of a run: the levels that the caller listed, or else the levels of all sites together."""
+        """Return the coding of a run. A column for which the caller listed no levels gets the levels of all sites."""
         found: list[tuple[str, tuple[str, ...]]] = []
         for column, some in self.value:
             there = some or in_order(level for site in sites for level in site.get(column, ()))
@@ -235,11 +236,11 @@ class Coding:
         return Coding(read_levels(value) or ())
 
 
-# The rows of one site.
+# The following functions work on the rows of one site.
 
 
 def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
-    """Return the level of each row of a column, which holds words or numeric codes."""
+    """Return the level of each row in a column of words or numeric codes, or None for a missing value."""
     if column in rows.texts:
         cells = rows.texts[column]
     elif column in (rows.names or ()):
@@ -252,7 +253,7 @@ def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
 
 
 def _dense(rows: Table, names: Iterable[str]) -> Array:
-    """Return columns of the rows as a dense array, by name."""
+    """Return the columns with these names as a dense array."""
     known = rows.names or ()
     part = rows.values[:, [known.index(name) for name in names]]
     if hasattr(part, "toarray"):
@@ -261,7 +262,13 @@ def _dense(rows: Table, names: Iterable[str]) -> Array:
 
 
 def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...]:
-    """Return the levels of a column, sorted."""
+    """Return the levels of a column in sorted order, with "other" last.
+
+    Raises
+    ------
+    DataError
+        If every row has a different level, or if a level is too long to be sent.
+    """
     cells = texts(rows, column, who)
     found = in_order(cell for cell in cells if cell is not None)
     if len(found) > 1 and len(found) == len(cells):
@@ -271,14 +278,14 @@ def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...
         )
     if long := [level for level in found if len(indicator(column, level)) > LONGEST]:
         raise DataError(
-            f"A level of column {column} is too long: {len(long[0])} characters, but {LONGEST} are possible, "
-            "including the column's name. Leave the column out, or shorten its levels."
+            f"A level of column {column} is too long. It has {len(long[0])} characters, but the name of the column and "
+            f"the level may have {LONGEST} together. Leave the column out, or shorten its levels."
         )
     return found
 
 
 def code(rows: Table, columns: Sequence[str], *, least: int, who: str = "the rows") -> Table:
-    """Return the rows with an indicator for each level of at least `least` rows, and one for rarer levels together."""
+    """Return the rows with an indicator column for each level. Levels of fewer than `least` rows are merged."""
     if not columns:
         return rows
     parts: dict[str, Array] = {}
@@ -292,13 +299,13 @@ def code(rows: Table, columns: Sequence[str], *, least: int, who: str = "the row
 
 
 def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
-    """Return cells with rare levels merged into "other", or into the most common level if "other" is rare, too."""
+    """Return the cells with rare levels merged into "other", or into the most common level if "other" is rare, too."""
     counts = Counter(cell for cell in cells if cell is not None)
     rare = {level for level, count in counts.items() if count < least}
     if not rare:
         return cells
     into = OTHER
-    # A site may have a level of its own called "other". It counts as "other", too.
+    # If a site already has a level called "other", its rows count as "other", too.
     together = sum(counts[level] for level in rare | {OTHER})
     if together < least and len(rare) < len(counts):
         # Sorting breaks ties between equally common levels by name, so the order of rows does not matter.
@@ -307,7 +314,7 @@ def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
 
 
 def _ones(cells: Iterable[str | None], levels: set[str]) -> Array:
-    """Return 1 where a cell has the level, 0 where it has another level, NaN where it is missing."""
+    """Return 1 for cells with one of these levels, 0 for cells with another level, and NaN for missing values."""
     return np.array([np.nan if cell is None else float(cell in levels) for cell in cells])
 
 
@@ -319,7 +326,7 @@ def beside(rows: Table, parts: Mapping[str, Array]) -> Table:
     values = others.values
     more = np.column_stack(list(parts.values()))
     if values.dtype.kind == "f":
-        # Otherwise all rows of single precision would become float64.
+        # Use the same precision, because stacking would convert rows of single precision to double precision.
         more = more.astype(values.dtype)
     if hasattr(values, "tocsr"):
         from scipy import sparse
@@ -333,12 +340,12 @@ def beside(rows: Table, parts: Mapping[str, Array]) -> Table:
 
 
 def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
-    """Return the wanted columns that the rows do not have: indicators, by name.
+    """Return the values of the wanted indicators that the rows do not have as columns, by name.
 
     Parameters
     ----------
     rows : Table
-        Rows that are coded, or rows with columns of words.
+        Rows that have been coded, or rows with columns of words.
     wanted : sequence of str
         The columns of a run.
     who : str, default="the rows"
@@ -347,7 +354,7 @@ def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> di
     Raises
     ------
     DataError
-        If a row has a level that is not among those of the run, which has no "other".
+        If a row has a level that the run does not have, and the run has no level "other".
     """
     found: dict[str, Array] = {}
     for column in filter(None, dict.fromkeys(map(source_of, wanted))):
@@ -361,14 +368,14 @@ def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> di
 
 
 def expand(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of a run, with each of these columns of words replaced by all columns made from it."""
+    """Return the columns of a run, with each column of words replaced by its indicators among the `known` columns."""
     there, coded = list(known), frozenset(words)
-    own = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)
-    return tuple(name for some in own for name in some)
+    groups = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)
+    return tuple(name for group in groups for name in group)
 
 
 def grown(rows: Table, names: Sequence[str], who: str) -> Table | None:
-    """Return the rows with all of these columns that can be made from them, or None if nothing can be made."""
+    """Return the rows with the indicators among these columns added, or None if no column can be added."""
     if not any(map(source_of, names)):
         return None
     made = new_columns(rows, names, who)
@@ -378,7 +385,7 @@ def grown(rows: Table, names: Sequence[str], who: str) -> Table | None:
 
 
 def _of_texts(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
-    """Return indicators of a column of words."""
+    """Return the values of the indicators with these names, from the words in a column."""
     levels, cells = list(map(level_of, names)), texts(rows, column, who)
     known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
     strange = [(i, cell) for i, cell in known if cell not in levels]
@@ -391,11 +398,10 @@ def _of_texts(rows: Table, column: str, names: list[str], who: str) -> dict[str,
 
 
 def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
-    """Return missing indicators for rows that are already coded.
+    """Return the missing indicators for rows that have already been coded.
 
-    "other" includes the levels that the run does not name.
-
-    Where a value is missing, it is missing in all indicators.
+    The indicator of "other" includes the levels that the run does not name. If a row has a missing value, all of its
+    indicators are missing.
     """
     there = indicators(rows.names or (), column)
     left = [name for name in there if name not in names]
@@ -403,7 +409,7 @@ def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str,
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
-    # Any indicator shows where a value is missing, because NaN times 0 is NaN.
+    # A missing value is NaN in every indicator, and NaN times 0 is NaN.
     found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
     if left:
         found[rest] = _sum(rows, [*left, *(name for name in there if name == rest)])
@@ -411,13 +417,13 @@ def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str,
 
 
 def _sum(rows: Table, names: Sequence[str]) -> Array:
-    if not names:  # No row has a value.
+    if not names:  # The site has no levels, because all values of the column are missing.
         return np.full(len(rows), np.nan)
     return np.asarray(np.sum(_dense(rows, names), axis=1, dtype=np.float64))
 
 
 def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:
     return DataError(
-        f"The levels of {where} are {enumeration(levels)}, but its rows also have {got}. Correct the rows, or run "
-        f"with the level {OTHER!r}."
+        f"In this run, the levels of {where} are {enumeration(levels)}, but its rows also have {got}. Correct the "
+        f"rows, or add the level {OTHER!r} to the run."
     )

@@ -1,4 +1,4 @@
-"""The origin of rows: the file of each row, and its place there. It serves messages only, not computation."""
+"""Record the origin of rows: the file of each row, and its place in the file. It is used in messages only."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Stretch:
     n : int
         The number of rows.
     line : callable or None
-        A function from a row to its line in a text file. It reads the file when a message needs the line.
+        A function from a row to its line in a text file. It reads the file only when a message needs the line.
     guessed : bool
-        Whether its first line counts as a row although nobody said so.
+        Whether the first line was taken for a row because it holds only numbers.
     """
 
     file: str
@@ -35,7 +35,7 @@ class Stretch:
     guessed: bool = False
 
     def place(self, row: int) -> str:
-        """Describe where a row is."""
+        """Describe the place of a row in the file."""
         if self.line is None:
             return f"row {row} of {self.file} (from 0 on)"
         return f"line {self.line(row)} of {self.file}"
@@ -43,14 +43,14 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Rows of several files, one file after the other: all rows, or some.
+    """The origin of some or all rows of several files.
 
     Attributes
     ----------
     stretches : tuple of Stretch
-        The files.
+        The rows of each file.
     rows : range, ndarray or None
-        The rows of these files that are meant, or None for all.
+        The positions of the rows among the rows of all files in order, or None for all rows.
     """
 
     stretches: tuple[Stretch, ...]
@@ -65,12 +65,12 @@ class Origin:
 
     @property
     def headerless(self) -> tuple[str, ...]:
-        """The names of the files whose first line counts as a row although nobody said so."""
+        """The names of the files whose first line was taken for a row because it holds only numbers."""
         return tuple(Path(part.file).name for part in self.stretches if part.guessed)
 
     @property
     def file(self) -> str:
-        """The file, if all rows are from one file, else ""."""
+        """The path of the file if all rows are from the same file, else ""."""
         if self.rows is None or len(self.stretches) == 1:
             if len(self.stretches) == 1:
                 return self.stretches[0].file
@@ -87,7 +87,7 @@ class Origin:
         return ""
 
     def some(self, index: Any) -> Origin:
-        """Return the origin of some of these rows: a slice, indices, or a mask."""
+        """Return the origin of the rows that a slice, an array of indices or a mask selects."""
         if self.rows is None:
             every: Any = range(sum(part.n for part in self.stretches))
         else:
@@ -99,7 +99,7 @@ class Origin:
         return replace(self, rows=rows)
 
     def place(self, row: int) -> str:
-        """Describe where a row is: its file, and its line or row there."""
+        """Describe the place of a row by its file, and by its line or row in the file."""
         if self.rows is None:
             at = row
         else:

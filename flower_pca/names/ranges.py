@@ -1,8 +1,8 @@
-"""Public ranges of columns: the values between which a column lies, by common knowledge instead of from the rows.
+"""Read public ranges of columns: lower and upper limits that are common knowledge and do not come from the rows.
 
 Ranges are written as "age=18..100,weight=30..200", or in a file with a line "age,18,100" for each column. A run with
-differential privacy measures each column from the middle of its range, in halves of the range. So it can balance units
-without looking at the rows.
+differential privacy subtracts the middle of its range from each column and divides by half the length of the range. So
+it can balance units without using the rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HOW: Final = 'Write "age=18..100,weight=30..200", {"age": (18, 100)}, or the na
 
 
 def of(given: AsGiven) -> Ranges:
-    """Read names with lower and upper ends from a mapping, text or a file."""
+    """Return the names of columns with the lower and upper ends of their ranges, from a mapping, a text or a file."""
     found = []
     for name, *ends in _lines(given):
         try:
@@ -47,7 +47,7 @@ def of(given: AsGiven) -> Ranges:
 
 
 def halves(ranges: Ranges, columns: Sequence[str]) -> tuple[Array, Array]:
-    """Return the middle of each column's range, and half its length."""
+    """Return the middle and half the length of each column's range."""
     ends = {name: (low, high) for name, low, high in ranges}
     low, high = np.array([ends[name] for name in columns]).T
     return (low + high) / 2.0, (high - low) / 2.0
@@ -58,7 +58,7 @@ def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
         yield from ((name, *ends) for name, ends in given.items())
     elif isinstance(given, str) and "=" in given:
         for part in given.split(","):
-            # Split at the last =, because a coded column such as ward=surgery has one in its name.
+            # Split at the last =, because the name of an indicator column such as ward=surgery contains a =.
             name, _, ends = part.rpartition("=")
             yield name.strip(), *ends.split("..")
     elif isinstance(given, str | os.PathLike):
@@ -75,7 +75,7 @@ def _of_file(path: Path) -> Sequence[Sequence[str]]:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The ranges cannot be read from {path}: {error}. {_HOW}") from None
-    if lines and lines[0][1:] == ["low", "high"]:  # a heading line
+    if lines and lines[0][1:] == ["low", "high"]:  # The first line is a heading.
         return lines[1:]
     return lines
 
@@ -86,7 +86,7 @@ def _wrong(name: object, ends: Sequence[object]) -> ConfigError:
             f"Each range of a column needs the name of the column, not {with_article(type(name).__name__)}. {_HOW}"
         )
     got = "..".join(end.strip() if isinstance(end, str) else shown(end) for end in ends) or "nothing"
-    if len(ends) > 2:  # Such a text may be a row of data.
+    if len(ends) > 2:  # The values may be a row of data, which a message must not show.
         got = f"{len(ends)} values"
     return ConfigError(
         f"The range of column {shorten(name, 60)} must be two numbers, the lower first, not {got}. {_HOW}"

@@ -1,4 +1,4 @@
-"""`Table`: the rows of a site or a source, with all that is known about them."""
+"""Define `Table`, which holds the rows of a site or a source with their names, labels, ids and origin."""
 
 from __future__ import annotations
 
@@ -27,37 +27,36 @@ from flower_pca.names.origin import Origin
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows with all that is known about them, such as the names of their columns and their site.
+    """The rows of a site or a source, with their column names, labels, ids and origin.
 
     Tables are immutable. Only this class selects, reorders or drops rows and columns.
 
     Attributes
     ----------
     values
-        The rows, n x d: dense, memory-mapped or sparse.
+        The rows, n x d, as a dense, memory-mapped or sparse array.
     names : tuple of str or None
-        Names of the columns. None if columns are matched by position.
+        The names of the columns, or None if columns are matched by position.
     words : mapping
-        Columns that hold no numbers, by name, with a description of what they hold. No run can use them.
+        Descriptions of the columns that hold no numbers, by name. A run cannot use these columns.
     source : str
-        Where the rows come from, for example a file, for messages.
+        The file or other source of the rows, for messages.
     site : str
         The name of the site, or "".
     origin : Origin or None
         The file and the place of each row, for messages. None if the rows are not from files.
     ids : tuple of str or None
-        The id of each row, if known, for runs whose clients hold different columns of the same people.
+        The ids of the rows, if known, for runs whose clients hold different columns of the same people.
     texts : mapping
-        The cells of columns of words that can be coded, by name: see `names.levels`.
+        The cells of the columns of words that can be coded, by name: see `names.levels`.
     coded : tuple of str
-        The columns of words that have been coded.
+        The names of the columns of words that have been coded.
     made : frozenset of str
         The names of the columns that were made from columns of words.
     beside : mapping
-        Columns that are not features, by name: labels, or the client of each row.
+        The label columns, by name. They are not features, for example a label or the client of each row.
     parts : tuple of Table
-        The tables of the clients, if the source knows its clients. Their rows, one table after the other, are the rows
-        of this table.
+        The tables of the clients, if the source knows its clients. Together, in this order, they hold all rows.
 
     Examples
     --------
@@ -102,15 +101,15 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> Table:
-        """Return rows of any kind as a table. A data frame has names of columns, an array has none."""
+        """Return rows of any kind as a table. A data frame has column names, and an array has none."""
         if isinstance(X, cls):
             if not site:
                 return X
             return replace(X, site=site)
-        # This is a lazy frame of polars.
+        # A lazy frame of polars has these attributes.
         if hasattr(X, "collect_schema") and hasattr(X, "collect"):
             X = X.collect()
-        # This is a frame of pandas, polars or a similar library.
+        # A data frame of pandas, polars or a similar library has these attributes.
         if hasattr(X, "columns") and hasattr(X, "to_numpy"):
             return cls(**frames.read(X, who), site=site)
         if annotated.is_annotated(X):
@@ -132,14 +131,14 @@ class Table:
         origin: Origin | None = None,
         ids: str | None = None,
     ) -> Self:
-        """Return the table of all rows of a file. `ids` names the column beside them that says whose they are."""
+        """Return the table of all rows of a file. `ids` names the label column that holds the row identifiers."""
         known = origin or Origin.of(file, sum(rows.shape[:1]))
         table = cls(rows, names or None, words or {}, str(file), origin=known, beside=beside or {})
         return table.with_ids(ids)
 
     @classmethod
     def together(cls, parts: Sequence[Table], beside: Mapping[str, Array], *, source: str = "") -> Table:
-        """Join the tables of several clients into one, with columns beside all their rows."""
+        """Join the tables of several clients into one table, with label columns for all of their rows."""
         rows = Joined(tuple(adapters.of(part.values) for part in parts))
         stretches = [stretch for part in parts if part.origin for stretch in part.origin.stretches]
         origin = Origin(tuple(stretches)) if stretches else None
@@ -147,7 +146,7 @@ class Table:
 
     @property
     def rows(self) -> Any:
-        """All rows as one array, dense, memory-mapped or sparse."""
+        """All rows as one dense, memory-mapped or sparse array."""
         if not self.parts:
             return self.values
         if len(self.parts) == 1:
@@ -162,7 +161,7 @@ class Table:
         return np.concatenate(every)
 
     def joined(self) -> Table:
-        """Return the table with all rows in one array, without the division into clients."""
+        """Return the table with all rows in one array, and without the tables of the clients."""
         return replace(self, values=self.rows, parts=())
 
     @property
@@ -172,7 +171,7 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of all columns except labels, with or without numbers."""
+        """The names of all columns except label columns, whether or not they hold numbers."""
         return (*(self.names or ()), *self.words)
 
     @property
@@ -188,7 +187,7 @@ class Table:
         if not self.names:
             raise ConfigError(
                 f"{option('columns')} selects columns by name ({enumeration(wanted)}), but the data has no column "
-                "names. Add a line of names to the file.",
+                "names. Add a first line with column names to the file.",
                 setting="columns",
             )
         places = self.places(wanted, who)
@@ -202,12 +201,13 @@ class Table:
         return Columns(self.names or (), self.source or who).places(names, self.words)
 
     def stored(self, who: str, *, empty: bool = False) -> Table:
-        """Return the table as a client holds it: rows as blocks, and named columns in sorted order.
+        """Return the table in the form in which a client holds it: rows in blocks, and named columns in sorted order.
 
         Raises
         ------
         DataError
-            If there is no row, unless it may be `empty`, or no column, or if not all columns have a name of their own.
+            If the table has no columns, if it has no rows (unless `empty` is true), or if names are missing or
+            repeated.
         """
         rows, names = adapters.of(self.values, who), self.names
         if names is not None:
@@ -233,7 +233,7 @@ class Table:
 
     @functools.cached_property
     def heading(self) -> Heading:
-        """Return the heading of these columns, to be sent to a server."""
+        """The heading of the columns, which a client sends to the server."""
         if self.names is None:
             return Heading(self.shape[1])
         return Columns(self.names, self.source or "the rows").heading
@@ -247,7 +247,7 @@ class Table:
         return replace(self.pick(rest) if self.names else self, words=words)
 
     def with_ids(self, ids: str | None) -> Self:
-        """Return the table with the column of this name as the ids of its rows."""
+        """Return the table with the label column of this name as the ids of its rows. Do nothing for None."""
         if ids is None:
             return self
         beside = dict(self.beside)
@@ -255,7 +255,7 @@ class Table:
         return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside, parts=parts)
 
     def with_words(self, columns: Collection[str]) -> Table:
-        """Return the table with these columns of labels as words that can be coded."""
+        """Return the table with these label columns as columns of words that can be coded."""
         if absent := [name for name in columns if name not in self.beside]:
             raise ConfigError(
                 f"{option('categorical')} names {enumeration(absent)}, but the data has no such column. Name the "
@@ -273,11 +273,11 @@ class Table:
         return replace(self, values=Joined(tuple(adapters.of(part.values) for part in parts)), parts=tuple(parts))
 
     def take(self, rows: Any, site: str = "") -> Table:
-        """Return some of the rows as the rows of a site: a slice, indices, or a mask.
+        """Return a table of the rows that a slice, an array of indices or a mask selects, as the rows of a site.
 
-        Consecutive rows stay in a memory-mapped file.
+        Consecutive rows of a memory-mapped file are not copied.
         """
-        # An object array keeps ids as Python texts.
+        # An object array keeps the ids as Python strings.
         known = self.ids and tuple(np.array(self.ids, dtype=object)[rows])
         texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
         beside = {name: np.asarray(cells)[rows] for name, cells in self.beside.items()}
@@ -295,20 +295,20 @@ class Table:
         )
 
     def bare(self) -> Any:
-        """Return the rows alone if a client needs nothing else of the table, else the table."""
+        """Return the array of rows if the table has no names, site, texts, ids and origin. Else return the table."""
         if self.names or self.site or self.texts or self.origin is not None or self.ids is not None:
             return self
         return self.rows
 
     def quiet(self) -> Table:
-        """Return the table without what no message may say: words in the columns, and a file's path."""
+        """Return the table without the cells, labels and file paths that must not appear in a message."""
         if not (self.words or self.source or self.origin or self.texts or self.beside):
             return self
         words = {name: bad if is_nameless(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
         return replace(self, words=words, source="", origin=None, texts={}, beside={})
 
     def place(self, row: int) -> str:
-        """Describe where a row is."""
+        """Describe the place of a row, for messages."""
         if self.origin is not None:
             return self.origin.place(row)
         if self.source:
@@ -317,13 +317,13 @@ class Table:
 
     @property
     def headerless(self) -> tuple[str, ...]:
-        """The files whose first line counts as a row although nobody said so."""
+        """The names of the files whose first line was taken for a row because it holds only numbers."""
         if self.origin is None:
             return ()
         return self.origin.headerless
 
     def whole(self, who: str = "the rows") -> Table:
-        """Return the table, and refuse it if some columns hold no numbers."""
+        """Return the table itself. Raise a DataError if some columns hold no numbers."""
         if self.words:
             raise no_numbers(self.source or self.site or who, self.words, file=bool(self.source))
         return self
@@ -335,7 +335,7 @@ class Table:
 
     @property
     def ndim(self) -> int:
-        """2 if the rows are a table."""
+        """The number of dimensions of the rows, which is 2 for a proper table."""
         return len(self.shape)
 
     @property
@@ -348,11 +348,11 @@ class Table:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Table:
-        """Return some of the rows: a slice, indices, or a mask."""
+        """Return a table of the rows that a slice, an array of indices or a mask selects."""
         return self.take(rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Return the rows alone, by position, if all columns are numeric."""
+        """Return the rows as an array. Raise a DataError if some columns hold no numbers."""
         self.whole()
         if copy:
             return np.array(self.rows, dtype=dtype)
@@ -367,34 +367,35 @@ def cells(
     normalize: float | None = None,
     log: bool = False,
 ) -> Table:
-    """Read the cells of an AnnData object as rows that simulate, fit and transform take.
+    """Read the cells of an AnnData object as rows that simulate, fit and transform accept.
 
-    The names of genes become the names of the columns, the names of cells the ids of the rows, and the columns of obs
-    go beside. Each site normalizes alone, because normalizing needs one cell at a time. It works like normalize_total
-    and log1p of scanpy.
+    The names of genes become the names of the columns, the names of cells become the ids of the rows, and the columns
+    of obs become label columns. Each site normalizes its cells without the other sites, because a cell is normalized
+    independently of all others. This works like normalize_total and log1p of scanpy.
 
     Parameters
     ----------
     adata : AnnData
         The AnnData object, in memory or backed by a file.
     layer : str or None, default=None
-        The layer with the counts. By default, X.
+        The layer with the counts. By default, X is used.
     use_highly_variable : bool, default=False
-        Whether to take only the genes that ``adata.var["highly_variable"]`` marks.
+        Whether to use only the genes that ``adata.var["highly_variable"]`` marks.
     normalize : float or None, default=None
-        The sum over all genes to which the counts of each cell are scaled, such as 1e4. None leaves them unchanged.
+        The sum over all genes to which the counts of each cell are scaled, such as 1e4. By default, counts are not
+        scaled.
     log : bool, default=False
-        Whether each entry x then becomes log(1 + x).
+        Whether each entry x is replaced by log(1 + x), after `normalize`.
 
     Returns
     -------
     Table
-        The rows, sparse if those of ``adata`` are.
+        The rows, which are sparse if the matrix of ``adata`` is sparse.
 
     Raises
     ------
     DataError
-        If there is no such matrix, or two genes share a name, or counts to normalize are negative.
+        If there is no such matrix, if two genes have the same name, or if counts to normalize are negative.
 
     Examples
     --------
@@ -421,7 +422,7 @@ def cells(
 
 
 def _rows_of(values: Any, rows: Any) -> Any:
-    """Return some of the rows: a slice, indices, or a mask."""
+    """Return the rows that a slice, an array of indices or a mask selects."""
     if adapters.is_stored(values):
         return adapters.take(adapters.of(values), np.arange(len(values))[rows])
     if hasattr(values, "tocsr"):
@@ -437,7 +438,7 @@ def _rows_of(values: Any, rows: Any) -> Any:
 
 
 def _columns_of(values: Any, places: Array) -> Any:
-    """Return the columns at these positions, in this order. Contiguous rows stay contiguous."""
+    """Return the columns at these positions, in this order. Rows that are contiguous in memory stay contiguous."""
     if adapters.is_stored(values):
         rows = adapters.of(values)
         return picked_sparse(rows, places) if is_sparse(rows) else adapters.picked(rows, places)

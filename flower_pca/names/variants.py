@@ -1,6 +1,7 @@
-"""Names of genetic variants, chromosome:position:allele:allele, the same at all sites whichever allele a file counts.
+"""Name genetic variants by chromosome:position:allele:allele, whichever allele a file counts.
 
-The alleles are in alphabetical order, and an entry counts copies of the first allele.
+The alleles are in alphabetical order, and an entry is the number of copies of the first allele. So names and entries
+mean the same at all sites.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from flower_pca.base.linalg import Array
 
 _FORM: Final = re.compile(r"(?P<chromosome>[^:\s]+):(?P<position>\d+):(?P<first>[^:\s]+):(?P<second>[^:\s]+)")
 _AMBIGUOUS: Final = (("A", "T"), ("C", "G"))
-_LONG: Final = 60  # letters of an allele, after which a digest stands for the rest
+_LONG: Final = 60  # A longer allele is shortened to its first letters and a digest.
 
 
 def name_of(chromosome: str, position: str, one: str, other: str) -> tuple[str, bool]:
-    """Return the name of a variant, and whether its first allele is the `other` one."""
+    """Return the name of a variant, and whether the first allele in this name is `other`."""
     alleles = one.upper(), other.upper()
     first, second = sorted(map(_short, alleles))
     return f"{_plain(chromosome)}:{position}:{first}:{second}", _short(alleles[0]) != first
 
 
 def canonical(name: str) -> str:
-    """Return the name of a variant in the form that tables use. Other names are unchanged."""
+    """Return the name of a variant in the form that tables use. Names of other columns are returned unchanged."""
     found = _FORM.fullmatch(name)
     return name if found is None else name_of(*found.groups())[0]
 
 
 def _plain(chromosome: str) -> str:
-    """Return a chromosome in its most common form: 1 for chr1."""
+    """Return the name of a chromosome in its most common form, for example 1 for chr1."""
     return chromosome[3:] if chromosome[:3].lower() == "chr" and len(chromosome) > 3 else chromosome
 
 
@@ -44,17 +45,17 @@ def _short(allele: str) -> str:
 
 
 def are_variants(names: Sequence[str] | None) -> bool:
-    """Return whether columns are variants, judged by the first and the last name."""
+    """Return whether the columns are variants. Only the first and the last name are checked."""
     return bool(names) and all(_FORM.fullmatch(name) for name in (names[0], names[-1]))  # type: ignore[index]
 
 
 def is_ambiguous(name: str) -> bool:
-    """Return whether the alleles are A and T, or C and G, so that both strands have the same two alleles."""
+    """Return whether the alleles are A and T, or C and G. Then both strands have the same two alleles."""
     return tuple(name.split(":")[2:]) in _AMBIGUOUS
 
 
 def ambiguous(names: Iterable[str]) -> Array:
-    """Return which variants are ambiguous."""
+    """Return a mask of the ambiguous variants: see `is_ambiguous`."""
     return np.array([is_ambiguous(name) for name in names], dtype=bool)
 
 

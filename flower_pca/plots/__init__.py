@@ -1,6 +1,6 @@
-"""Pictures of a result, by name: the functions behind `plot`, and the pictures of a report.
+"""Pictures of results by name, for the method `plot` and for reports.
 
-`PICTURES` is the table of all pictures. A picture belongs to one kind of result. It may need fields that only some
+`PICTURES` is the table of all pictures. Each picture belongs to one kind of result, and may need fields that only some
 results have, or the rows of the clients. `available` returns the pictures that can be drawn from a result.
 """
 

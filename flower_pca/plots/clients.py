@@ -1,4 +1,4 @@
-"""Pictures that compare clients: their means, their reconstruction errors, and bars of any other figure."""
+"""Pictures that compare clients by their means, by their reconstruction errors, or by any other figure as bars."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.site import for_place
 
-_MAPPED: Final = 24  # clients whose means are shown
-# Up to so many clients, each has its name. If there are more, only some have.
+_MAPPED: Final = 24  # maximum number of clients in the picture of means
+# Up to this number of clients, each client is labeled with its name. With more clients, only some are labeled.
 NAMED: Final = 20
 
 
 def means(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """Draw how far each client's mean of a column lies from the overall mean, in overall standard deviations."""
+    """Draw the difference between each client's column means and the overall means, in overall standard deviations."""
     found = sites.of(result, shards, few=_MAPPED)
     shown = found.order[:_MAPPED]
     style.draw(
@@ -36,7 +36,7 @@ def means(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None
 
 
 def errors(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """Draw a bar for each client, and a line for all rows together."""
+    """Draw a bar for the reconstruction error of each client, and a line for the error of all rows together."""
     each = errors_of(result, shards)
     overall = float(np.average(each, weights=rows(shards)))
     names = names_of(result, range(len(each)))
@@ -47,16 +47,16 @@ def errors(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> Non
 
 
 def side_of(names: Sequence[str]) -> Literal["x", "y"]:
-    """Return the axis along which bars of these clients lie: x while there is room for each name."""
+    """Return the axis of the bars' values: "x" if each client has its name, so that bars are horizontal, else "y"."""
     return "x" if 0 < len(names) <= NAMED else "y"
 
 
 def start(
     drawn: style.Figure, names: Sequence[str], *, tall: float
 ) -> tuple[style.Axes, Callable[..., Any], Literal["x", "y"]]:
-    """Return axes with a bar for each client, the function that draws the bars, and the axis of the clients.
+    """Return empty axes for bars, the function that draws the bars, and the axis of their values.
 
-    `tall` is the height of the axes if each client has its name.
+    `tall` is the height of the figure in inches if each client has its name.
     """
     side = side_of(names)
     if side == "x":
@@ -66,7 +66,7 @@ def start(
 
 
 def tidy(ax: style.Axes, count: int, names: Sequence[str], *, title: str, words: str) -> None:
-    """Label the bars: each with its name if there are few, else some with names, or all by number."""
+    """Label the axes. If there are few bars, each bar gets its name. Otherwise some bars get names, or numbers."""
     if side_of(names) == "x":
         style.tidy(ax, title, words, "", grid="x")
         style.name_ticks(ax, names)
@@ -76,12 +76,12 @@ def tidy(ax: style.Axes, count: int, names: Sequence[str], *, title: str, words:
 
 
 def beside(names: Sequence[str]) -> str:
-    """Return the label of the clients' axis, or "" if names make it unnecessary."""
+    """Return the label of the clients' axis, or "" if the names of clients make a label unnecessary."""
     return "" if names else "client"
 
 
 def bars(drawn: style.Figure, values: Array, names: list[str], *, title: str, words: str) -> style.Axes:
-    """Draw a bar for each client."""
+    """Draw a bar for the value of each client, and return the axes."""
     tall = max(2.2, 1.1 + 0.26 * len(names))
     ax, bar, side = start(drawn, names, tall=tall)
     bar(range(len(values)), values, style.sized(len(values), 0.62, 0.9), color=style.BAR)
@@ -91,7 +91,7 @@ def bars(drawn: style.Figure, values: Array, names: list[str], *, title: str, wo
 
 
 def pairs(drawn: style.Figure, values: Mapping[str, Array], names: list[str], *, title: str, words: str) -> None:
-    """Draw two bars for each client, stacked, or next to each other if there is no room for names."""
+    """Draw two bars for each client, next to each other."""
     count = len(next(iter(values.values())))
     tall = max(2.4, 1.4 + 0.4 * count)
     ax, bar, _ = start(drawn, names, tall=tall)
@@ -102,14 +102,14 @@ def pairs(drawn: style.Figure, values: Mapping[str, Array], names: list[str], *,
 
 
 def names_of(result: PCAResult, keys: Sequence[int]) -> list[str]:
-    """Return the name of each client if clients have names or are few, else nothing. Clients then go by number."""
+    """Return the name of each client, or [] if clients have no names and there are too many for labels."""
     if len(keys) > NAMED and not result.site_names:
         return []
     return [labels.client_name(result.site_names, key) for key in keys]
 
 
 def errors_of(result: PCAResult, shards: Sequence[Any]) -> Array:
-    """Return the mean squared reconstruction error of a row, for each client."""
+    """Return the mean squared reconstruction error of the rows of each client, (N,)."""
     return np.array([for_place(result, i).reconstruction_error(shard) for i, shard in enumerate(shards)])
 
 

@@ -1,7 +1,7 @@
 """The course of a run, and the overview of a result.
 
-The course is the error of the run by messages and by bytes. The overview shows the variances, the leading components
-and the course next to each other.
+The course of a run is its error as a function of the messages or bytes sent. The overview shows the variances, the
+leading components and the course next to each other.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from flower_pca.plots import style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
+# Units of bytes, largest first.
 _UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def iterates(history: History) -> bool:
-    """Return whether the run has measured an error in every round, so that there is a curve to draw."""
+    """Return whether the run has measured its error more than once, so that there is a curve to draw."""
     return sum("error" in record.metrics for record in history) > 1
 
 
 def convergence(drawn: style.Figure, result: PCAResult) -> None:
-    """Draw the error after each message. For a run of one message, draw the true residuals of its components."""
+    """Draw the error after each message. If the run does not iterate, draw the residuals of its components."""
     along(drawn.subplots(), result)
 
 
 def along(ax: style.Axes, result: PCAResult) -> None:
-    """Draw the same into existing axes."""
+    """Draw the picture `convergence` into existing axes."""
     if not iterates(result.history):
-        # A result with neither is not offered this picture. In the overview, it shows the bytes here.
+        # Without residuals, this picture is not available, but the overview needs a panel, so bytes are drawn.
         if result.residuals_ is None:
             _bytes(ax, result.history)
         else:
@@ -75,7 +76,7 @@ def _curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> Non
     reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
     style.events(ax, place[reopened], "clients changed")
     size = style.sized(len(measured), 4.5, 2.5)
-    # The line is interrupted at a new opening.
+    # The curve is interrupted where the run starts again with a new opening.
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
         x, color = place[measured[part]], style.COLORS[0]
         style.log_curve(ax, x, error[part], color=color, size=size, width=1.8)
@@ -110,7 +111,7 @@ def _unit(largest: float) -> tuple[float, str]:
 
 
 class Course(Protocol):
-    """The course of one algorithm, as `flower_pca.comparison.compare` returns it."""
+    """The course of one algorithm's run, as `flower_pca.comparison.compare` returns it."""
 
     @property
     def algorithm(self) -> str:
@@ -118,7 +119,7 @@ class Course(Protocol):
 
     @property
     def messages(self) -> tuple[int, ...]:
-        """The numbers of the messages after which the angle was known."""
+        """The numbers of the messages after which the angle was computed."""
 
     @property
     def bytes(self) -> tuple[int, ...]:
@@ -126,17 +127,17 @@ class Course(Protocol):
 
     @property
     def angles(self) -> tuple[float, ...]:
-        """The angles after these messages, in radians."""
+        """The angles to the pooled components after these messages, in radians."""
 
 
 def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
-    """Draw the courses into an SVG or PNG file, as the suffix of the path says."""
+    """Draw the courses of several algorithms into an SVG or PNG file, depending on the suffix of the path."""
     from matplotlib.ticker import EngFormatter
 
     style.suffix(path)
     figure = style.figure((9.6, 3.9))
     left, right = figure.subplots(1, 2, sharey=True)
-    # Dashes help to tell similar colors apart.
+    # With many curves, colors are similar, so dashes help to distinguish the curves.
     dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLORS) else ("-",))
     every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
     for course, angles, color, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
@@ -154,12 +155,12 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     return style.save(figure, path)
 
 
-_SIZE: Final = (13.0, 4.0)
-_PANELS: Final = 2  # components with bars of their own
+_SIZE: Final = (13.0, 4.0)  # size of the overview in inches
+_PANELS: Final = 2  # number of components whose weights the overview shows
 
 
 def figure(result: PCAResult | TrackingResult) -> style.Figure:
-    """Draw the overview: variances, leading components and course under a headline, or the curves of a tracking run."""
+    """Return the overview: variances, leading components and course of a run, or the curves of a tracking run."""
     if isinstance(result, TrackingResult):
         drawn = tracking.overview(result)
         style.key(drawn, ncols=4)

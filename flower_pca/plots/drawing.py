@@ -1,4 +1,4 @@
-"""Choose the pictures that a result allows, and write one of them to a file."""
+"""Choose the pictures that can be drawn from a result, and write a picture to a file."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from flower_pca.results.site import knows_sites
 
 
 def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
-    """Return the pictures for a report: all that are available, without one that repeats another less exactly."""
+    """Return the pictures for a report: all available pictures, except one that `removed_by_column` makes redundant."""
     every = available(result, shards)
     return {what: p for what, p in every.items() if what != "outlier_share" or "removed_by_column" not in every}
 
 
 def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
-    """Return the pictures that can be drawn from a result, and from rows if they are given."""
+    """Return the pictures that can be drawn from a result, and from the rows of the clients if `shards` has them."""
     kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}
     return {what: p for what, p in kinds.items() if p.need is None or p.need.met(result, shards)}
 
 
 def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Result, Shards]:
-    """Return the result and the rows of the clients that have rows, at new positions under their old names."""
+    """Return the result and the rows without clients that have no rows. The other clients keep their names."""
     rows = list(shards.values()) if isinstance(shards, Mapping) else shards
     if rows is None or not isinstance(result, PCAResult):
         return result, rows
-    there = [i for i, count in enumerate(clients.rows(rows)) if count]
-    if len(there) == len(rows):
+    nonempty = [i for i, count in enumerate(clients.rows(rows)) if count]
+    if len(nonempty) == len(rows):
         return result, rows
-    moved = {old: new for new, old in enumerate(there)}
+    moved = {old: new for new, old in enumerate(nonempty)}
     names = {new: labels.client_name(result.site_names, old) for old, new in moved.items()}
     local = {moved[old]: own for old, own in result.local.items() if old in moved}
-    return replace(result.with_keys(moved), site_names=names, local=local), [rows[i] for i in there]
+    return replace(result.with_keys(moved), site_names=names, local=local), [rows[i] for i in nonempty]
 
 
 def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards | Mapping[str, Any] = None) -> Path:
-    """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the suffix of the path says."""
+    """Draw one of PICTURES, or "overview", into an SVG or PNG file, depending on the suffix of the path."""
     known = [w for w, p in PICTURES.items() if isinstance(result, p.of)]
     checks.choice("The picture", what, ("overview", *known))
     style.suffix(path)

@@ -1,4 +1,4 @@
-"""SPE against T2 of monitored rows, with the limits. Rows beyond a limit have the color of their site."""
+"""A picture of SPE against T2 of monitored rows, with the limits. Rows beyond a limit have the color of their site."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from flower_pca.base import labels
 from flower_pca.plots import style
 
 _SIZE: Final = (6.4, 4.4)
-_POINTS: Final = 6000  # points of a scatter plot at most, because more points hide each other
-_VECTOR: Final = 600  # points up to which an SVG stores each point as a shape
-_LOWEST: Final = 1e-3  # Rows below this share of a limit are drawn at this height.
+_POINTS: Final = 6000  # maximum number of points in a scatter plot, because more points hide each other
+_VECTOR: Final = 600  # maximum number of points that an SVG file stores as separate shapes
+_LOWEST: Final = 1e-3  # Values below this share of a limit are drawn at this share of the limit.
 
 
 def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:
@@ -27,9 +27,9 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     scored : mapping
         T2 and SPE of each site's rows, by the name of the site.
     limits : Limits
-        Where rows begin to be beyond.
+        The limits of T2 and SPE.
     path : str or path
-        The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+        The file to write. An old file is replaced only when the new picture is complete.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
         ax,
         f"{count:,} of {labels.count(sum(map(len, beyond.values())), 'row')} beyond a limit",
         "T² (within the components)",
-        "SPE (beside them)",
+        "SPE (outside the components)",
     )
     ax.grid(visible=True, axis="both", color=style.GRID, lw=0.8)
     if len(scored) > 1 and far and named:

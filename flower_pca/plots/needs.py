@@ -1,4 +1,4 @@
-"""The requirements of pictures, such as the rows of the clients, and the error if one is not met."""
+"""The requirements of pictures, such as the rows of the clients, and the texts of errors if they are not met."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shards: TypeAlias = Sequence[Any] | None
 
 @dataclass(frozen=True)
 class Requirement:
-    """A requirement of a picture: a test on a result and rows, and the words if it fails."""
+    """A requirement of a picture: a test on a result and rows, and the two parts of the error if the test fails."""
 
     met: Callable[[Any, Shards], bool]
     wants: str
@@ -30,7 +30,7 @@ ROWS: Final = Requirement(
     "needs the rows of the clients",
     "Add shards=[...].",
 )
-# Parties hold different columns of the same rows.
+# After a run over columns, each party has other columns of the same rows, so whole rows are not available.
 WHOLE: Final = Requirement(
     lambda result, shards: ROWS.met(result, shards) and result.config.get("partitioned_by") != "columns",
     "needs the rows of the clients, with the same columns at all of them",
@@ -48,34 +48,32 @@ TAKEN: Final = replace(PARTS, met=lambda result, shards: PARTS.met(result, shard
 SPACES: Final = Requirement(
     lambda result, shards: len(groups.spaces(result)[0]) > 1,
     "needs the local components of at least two clients",
-    "Draw it from the result of a simulation, before it is saved.",
+    "Draw the picture from the result of a simulation, before the result is saved.",
 )
 SHARES: Final = Requirement(
     lambda result, shards: bool(groups.clients_at_hand(result, shards)),
     "needs the rows and the local components of the clients",
-    "Draw it from the result of a simulation, and add shards=[...].",
+    "Draw the picture from the result of a simulation, and add shards=[...].",
 )
 COURSE: Final = Requirement(
     lambda result, shards: course.iterates(result.history) or result.residuals_ is not None,
     "needs a run that iterates, or an algorithm that computes the PCA of all rows",
-    "Draw bytes.",
+    'Draw "bytes" instead.',
 )
 COLUMNS: Final = Requirement(
-    lambda result, shards: result.n_features_in_ > 0,
-    "needs a result with loadings",
-    "Each party can draw its own loadings.",
+    lambda result, shards: result.n_features_in_ > 0, "needs a result with loadings", 'Draw "scree" instead.'
 )
 APART: Final = replace(
     WHOLE,
     met=lambda result, shards: WHOLE.met(result, shards) and not result.is_by_site,
-    wants="needs the rows of the clients, and a run without site effects removed",
+    wants="needs the rows of the clients, and a run that did not remove site effects",
 )
 BY_COLUMN: Final = Requirement(
     lambda result, shards: (
         ROWS.met(result, shards) and result.n_components_ > 1 and bool(scores.columns_beside(result, shards or ()))
     ),
     "needs the rows of the clients, with a column of explain, adjust or keep",
-    "Run with explain, and add shards=[...] with this column.",
+    "Run with explain, and add shards=[...] with the column to explain by.",
 )
 EXPLAINED: Final = Requirement(
     lambda result, shards: bool(result.shares_by_name), "needs a run with explain", "Run with explain."
@@ -89,5 +87,5 @@ STATISTICS: Final = Requirement(
     lambda result, shards: bool(result.statistics_), "needs a run with detect=True", "Set detect=True."
 )
 OUTLIERS: Final = Requirement(
-    lambda result, shards: bool(result.outliers_.any()), "needs a run with outliers", "Draw subspace_change."
+    lambda result, shards: bool(result.outliers_.any()), "needs a run with outliers", 'Draw "subspace_change" instead.'
 )

@@ -16,7 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.plots import clients, style
 from flower_pca.results.personal import Parts, PersonalResult
 
-_MOST: Final = 12  # pictures next to each other
+_MOST: Final = 12  # maximum number of lines, each with one image and its parts
 _COLUMNS: Final = ("rows", "shared", "own", "rest")
 
 
@@ -27,22 +27,24 @@ def client_map(
     labels: Sequence[int] | Array | None = None,
     names: Sequence[str] | None = None,
 ) -> Path:
-    """Draw the distances between clients, and the clients as points in a plane that approximates them, as SVG or PNG.
+    """Draw the matrix of distances between clients, and a plane in which clients have about these distances.
 
     Parameters
     ----------
     rho : ndarray
-        What `groups.distances` returns.
+        The distances between clients, as `groups.distances` returns them.
     path : str or path
-        The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+        The SVG or PNG file to write. An old file is replaced only when the new picture is complete.
     labels : sequence of int, ndarray or None, default=None
-        The group of each client, such as `groups.clusters` returns it: the order of the matrix, and colors.
+        The group of each client, as `groups.clusters` returns it. Groups set the order of the matrix and the colors.
     names : sequence of str or None, default=None
-        What to write beside the points.
+        The names to write next to the points.
     """
     for what, given in (("labels", labels), ("names", names)):
         if given is not None and len(given) != len(rho):
-            raise ConfigError(f"{what}: there are {len(given)} for {len(rho)} clients. Give one for each client.")
+            raise ConfigError(
+                f"{what} has {len(given)} entries, but there are {len(rho)} clients. Give one entry for each client."
+            )
     figure = style.figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     points = np.zeros((len(rho), 2))
@@ -75,14 +77,14 @@ def between(drawn: style.Figure, result: PersonalResult) -> None:
 
 
 def plane(drawn: style.Figure, result: PersonalResult) -> None:
-    """Draw the clients as points whose distances approximate those of their own components."""
+    """Draw the clients as points whose distances approximate the distances between their own components."""
     keys, own = spaces(result)
     points = embed(distances(own), dimensions=2)
     _plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
 
 
 def own_first(drawn: style.Figure, result: PersonalResult) -> None:
-    """Draw the weights of each client's first own component, with zeros for a client without any."""
+    """Draw the weights of each client's first own component, with zeros for a client without own components."""
     keys, own = spaces(result)
     style.draw(
         drawn,
@@ -96,7 +98,7 @@ def own_first(drawn: style.Figure, result: PersonalResult) -> None:
 
 
 def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
-    """Draw the error of each client's rows, with the shared components alone and with its own components."""
+    """Draw the reconstruction error of each client, with the shared components only and with its own components."""
     found = shares(result, shards)
     assert found is not None
     clients.pairs(
@@ -109,7 +111,7 @@ def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -
 
 
 def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
-    """Draw how much of each client's rows is shared, own, and neither, in mean squares."""
+    """Draw the shares of the mean square of each client's rows in the shared part, the own part and the rest."""
     found = shares(result, shards)
     assert found is not None
     parts = {"shared": found.shared, "own": found.own, "rest": found.rest}
@@ -153,26 +155,25 @@ def _plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) ->
 
 
 def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tuple[int, int]) -> Path:
-    """Draw rows that are images, one per line: the row, its shared part, its own part and the rest.
+    """Draw images, one per line: the image, its shared part, its own part and the rest.
 
     Parameters
     ----------
     parts : sequence of Parts
-        What `PersonalResult.split` returns, one for each line; all rows of it together are the picture.
+        The parts of the images, as `PersonalResult.split` returns them. All rows of one `Parts` are one image.
     path : str or path
-        The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+        The file to write. An old file is replaced only when the new picture is complete.
     shape : tuple
-        Height and width of a picture.
+        Height and width of an image in pixels.
     """
     lines = [np.stack([p.shared + p.own + p.rest, *p]).reshape(4, -1) for p in parts[:_MOST]]
     if not lines or any(line.shape[1] != shape[0] * shape[1] for line in lines):
         if not lines:
-            got = "none"
+            got = "there are no parts"
         else:
-            got = f"{sorted({line.shape[1] for line in lines})} numbers each"
+            got = f"they have {' or '.join(map(str, sorted({line.shape[1] for line in lines})))} numbers"
         raise ConfigError(
-            f"The parts must be pictures of {shape[0]} x {shape[1]}, and there are {got}. Give the shape of one "
-            "picture."
+            f"The parts must be images of {shape[0]} x {shape[1]} pixels, but {got}. Give the shape of one image."
         )
     figure = style.figure((8.0, 2.0 * len(lines) + 0.3))
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):

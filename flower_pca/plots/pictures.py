@@ -1,4 +1,4 @@
-"""The table of all pictures by name: how to draw and read each, the kind of its result, and its requirement."""
+"""The table of all pictures by name, with their drawing functions, captions, kinds of results and requirements."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from flower_pca.results.steps import TrackingResult
 class Picture:
     """A picture: its drawing function, its captions, the kind of result it belongs to, and its requirement.
 
-    `draw` takes an empty figure and the result, and the rows of the clients if the picture uses `rows`. `at_once` is
-    the caption for a run that does not iterate, `noisy` the one for a run with differential privacy.
+    `draw` takes an empty figure and the result, and also the rows of the clients if the property `rows` is true.
+    `at_once` is the caption for a run that does not iterate, and `noisy` is the caption for a run with differential
+    privacy.
     """
 
     draw: Callable[..., None]
@@ -63,12 +64,12 @@ class Picture:
 
 PICTURES: Final[dict[str, Picture]] = {
     "scree": Picture(
-        variances.scree, "How much of the variance lies along each component.",
-        noisy="How much of the total variance may lie along each component: anything between the ends of the line.",
+        variances.scree, "The share of the variance that each component explains.",
+        noisy="The share of the total variance that each component may explain: any value within the whiskers.",
     ),
     "cumulative": Picture(
-        variances.cumulative, "How much the first components explain together, and how many a given share needs.",
-        noisy="How much the first components may explain together: anything within the band.",
+        variances.cumulative, "The share that the first components explain together, and how many a given share needs.",
+        noisy="The share that the first components may explain together: any value within the band.",
     ),
     "loadings": Picture(
         variances.bars,
@@ -89,36 +90,36 @@ PICTURES: Final[dict[str, Picture]] = {
     ),
     "explained": Picture(
         variances.explained,
-        "How much of each component's variance lies between sites, and how much the named columns explain.",
+        "The share of each component's variance between sites, and the shares that the named columns explain.",
         need=EXPLAINED,
     ),
     "means": Picture(
         clients.means,
-        "How far a client's mean of a column lies from the mean of all rows, in standard deviations of all rows.",
+        "The difference between each client's means and the means of all rows, in standard deviations of all rows.",
         need=APART,
     ),
     "errors": Picture(
-        clients.errors, "What the components do not explain of a row, as a mean over each client's rows.", need=WHOLE
+        clients.errors, "The part of a row that the components do not explain, averaged over each client.", need=WHOLE
     ),
     "outlier_share": Picture(
         robust.outlier_share,
-        "The share of each column's entries that were furthest off, at all clients.",
+        "The share of each column's entries that are outliers, over all clients.",
         of=RobustResult,
     ),
     "removed_by_column": Picture(
-        robust.by_column, "How many entries of each column were corrected.", of=RobustResult
+        robust.by_column, "The share of each column's entries that were corrected.", of=RobustResult
     ),
     "taken_by_client": Picture(
-        robust.by_client, "How many entries of each client were corrected.", of=RobustResult, need=TAKEN
+        robust.by_client, "The share of each client's entries that were corrected.", of=RobustResult, need=TAKEN
     ),
     "removed": Picture(
-        robust.where, "In which columns entries were corrected, client by client.", of=RobustResult, need=PARTS
+        robust.where, "The share of corrected entries in each column of each client.", of=RobustResult, need=PARTS
     ),
     "sizes": Picture(
-        robust.sizes, "How large an entry of the low-rank and of the sparse part is.", of=RobustResult, need=PARTS
+        robust.sizes, "The typical size of an entry in each of the two parts.", of=RobustResult, need=PARTS
     ),
     "split": Picture(
-        personal.split, "How much of each row lies along shared components, along own components, and along neither.",
+        personal.split, "The shares of rows along the shared components, along own components, and outside both.",
         of=PersonalResult, need=SHARES,
     ),
     "local_errors": Picture(
@@ -130,10 +131,10 @@ PICTURES: Final[dict[str, Picture]] = {
         of=PersonalResult, need=SPACES,
     ),
     "own_distances": Picture(
-        personal.between, "How far apart the own components of two clients are.", of=PersonalResult, need=SPACES
+        personal.between, "The distances between the own components of clients.", of=PersonalResult, need=SPACES
     ),
     "local_map": Picture(
-        personal.plane, "Clients that lie close together have own components that are alike.",
+        personal.plane, "Clients with similar own components are close to each other.",
         of=PersonalResult, need=SPACES,
     ),
     "subspace_change": Picture(
@@ -142,17 +143,19 @@ PICTURES: Final[dict[str, Picture]] = {
         of=TrackingResult,
     ),
     "fit": Picture(
-        tracking.alone(tracking.fit_panel), "What the previous basis does not explain of a batch.", of=TrackingResult
+        tracking.alone(tracking.fit_panel),
+        "The part of a batch that the previous basis does not explain.",
+        of=TrackingResult,
     ),
     "statistic": Picture(
-        tracking.alone(tracking.statistic), "How much of a batch lies outside the previous basis. Changes show here.",
+        tracking.alone(tracking.statistic), "The part of a batch outside the previous basis. Changes are visible here.",
         of=TrackingResult, need=STATISTICS,
     ),
     "step_sizes": Picture(
-        tracking.sizes, "How large the rows of each step are along each component.", of=TrackingResult
+        tracking.sizes, "The size of the rows of each step along each component.", of=TrackingResult
     ),
     "outliers": Picture(
-        tracking.outliers, "How many entries of each step were outliers.", of=TrackingResult, need=OUTLIERS
+        tracking.outliers, "The number of outlying entries in each step.", of=TrackingResult, need=OUTLIERS
     ),
     "last_loadings": Picture(
         variances.last, "The columns with the largest weights in the basis of the last step.", of=TrackingResult
@@ -160,14 +163,14 @@ PICTURES: Final[dict[str, Picture]] = {
     "convergence": Picture(
         course.convergence,
         "The error of the run after each message to the clients.",
-        "How far each component is from an exact one, as a share of the first variance: an exact one is at zero.",
+        "The residual of each component, as a share of the first variance. It is zero for an exact component.",
         noisy="The error after each message as the run measures it, which includes the noise.",
         need=COURSE,
     ),
     "bytes": Picture(
         course.sizes,
-        "The same error, against what all clients have sent and received by then.",
-        "What all clients together have sent and received in each message.",
-        noisy="The same error, against what all clients have sent and received by then.",
+        "The same error, against the bytes that all clients have sent and received so far.",
+        "The bytes that all clients together have sent and received in each message.",
+        noisy="The same error, against the bytes that all clients have sent and received so far.",
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pictures of a robust run: what was removed from columns and clients, and the size of both parts."""
+"""Pictures of a robust run: the entries that were removed, by column and client, and the sizes of both parts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from flower_pca.plots import clients, style
 from flower_pca.results import facts
 from flower_pca.results.robust import RobustResult
 
-_COLUMNS: Final = 20  # columns that have a bar
+_COLUMNS: Final = 20  # maximum number of columns with a bar
 
 
 def by_column(drawn: style.Figure, result: RobustResult) -> None:
-    """Draw a bar for each column, largest share first."""
+    """Draw a bar for the share of entries that were removed from each column, largest share first."""
     _columns(drawn, result, result.removed_share_, "Entries taken out, by column")
 
 
@@ -32,12 +32,12 @@ def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str
 
 
 def outlier_share(drawn: style.Figure, result: RobustResult) -> None:
-    """Draw a bar for each column, of its outliers, which the server of any run knows."""
+    """Draw a bar for the share of outliers in each column, which the server knows after any robust run."""
     _columns(drawn, result, result.outlier_share_by_column_, "Far entries, by column")
 
 
 def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """Draw a bar for each client."""
+    """Draw a bar for the share of entries that were removed from each client's rows."""
     table = result.clients_
     share = _entries(result, shards).by_client if table is None else table[:, 1]
     names = clients.names_of(result, range(len(share)))
@@ -46,7 +46,7 @@ def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] |
 
 
 def where(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """Draw the share of each column at each client."""
+    """Draw a heat map of the share of entries that were removed, by column and client."""
     known = _entries(result, shards)
     others = [labels.client_name(result.site_names, key) for key in known.clients]
     style.draw(
@@ -61,7 +61,7 @@ def where(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | Non
 
 
 def sizes(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """Draw the two parts of each client's rows next to each other."""
+    """Draw bars for the sizes of the low-rank part and the sparse part of each client's rows."""
     known = _entries(result, shards)
     parts = {"low-rank part": known.low_rank, "sparse part": known.sparse}
     names = clients.names_of(result, range(len(known.clients)))

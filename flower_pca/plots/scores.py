@@ -1,4 +1,4 @@
-"""Rows along the components, in the colors of their clients."""
+"""Pictures of the scores of rows along the components, in the colors of their clients or of a column."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.site import for_place
 
-_POINTS: Final = 6000  # points of a scatter plot at most, because more points hide each other
-_VECTOR: Final = 600  # the most points that an SVG stores as separate shapes
-_ARROWS: Final = 6  # columns that have an arrow among the scores
-# This share of the rows lies closer to the center, along either axis, than the end of the longest arrow.
+_POINTS: Final = 6000  # maximum number of points in a scatter plot, because more points hide each other
+_VECTOR: Final = 600  # maximum number of points that an SVG file stores as separate shapes
+_ARROWS: Final = 6  # maximum number of columns with an arrow
+# The longest arrow along each axis ends at this quantile of the absolute scores.
 _ARROW: Final = 0.9
-_PANELS_BY_COLUMN: Final = 4  # columns that can color the rows
-_PANELS: Final = (3, 4)  # panels of clients, in rows and columns, if there are too many clients for colors
+_PANELS_BY_COLUMN: Final = 4  # maximum number of columns, each with a panel in which it colors the rows
+_PANELS: Final = (3, 4)  # rows and columns of panels if there are too many clients for colors
 
 
 def own_scores(result: PCAResult) -> Array | None:
-    """Return the scores of a run over columns, which the result knows, or None for other results."""
+    """Return the scores that the result of a run over columns contains, or None for other results."""
     found: Array | None = getattr(result, "scores_", None)
     return found
 
@@ -34,8 +34,9 @@ def own_scores(result: PCAResult) -> Array | None:
 def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None) -> None:
     """Draw rows along the first two components.
 
-    Clients have colors, and arrows show the columns that pull. If there are too many clients for colors, the farthest
-    clients have a panel each, in front of all rows. For a single component, each client has a strip.
+    Each client has a color, and arrows show the columns with the largest weights. If there are too many clients for
+    colors, the clients farthest from the center have a panel each, with all rows in the background. With a single
+    component, each client has a strip.
     """
     own = own_scores(result)
     if own is None:
@@ -56,7 +57,7 @@ def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None)
 
 
 def by_column(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """Draw rows along the first two components, in the colors of the columns that the run explained them by."""
+    """Draw rows along the first two components, colored by each column that the run explained, adjusted by or kept."""
     every, some = _thinned(shards)
     names = columns_beside(result, shards)[:_PANELS_BY_COLUMN]
     points = np.concatenate(_scores_of(result, some))
@@ -78,17 +79,17 @@ def by_column(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> 
 
 
 def columns_beside(result: PCAResult, shards: Sequence[Any]) -> list[str]:
-    """Return the columns of these rows that explain, adjust or were kept in the run, by the rows' names for them."""
-    asked = [*result.explained_by_, *result.adjusted_by_, *result.kept_]
+    """Return the columns in all shards that the run explained by, adjusted by or kept, as the shards call them."""
+    wanted = [*result.explained_by_, *result.adjusted_by_, *result.kept_]
     tables = [Table.of(shard) for shard in shards]
-    there = [{*(table.names or ()), *table.texts} for table in tables]
-    both = set.intersection(*there) if there else set()
-    called = [name if name in both else source_of(name) for name in asked]
-    return list(dict.fromkeys(name for name in called if name in both))
+    columns = [{*(table.names or ()), *table.texts} for table in tables]
+    common = set.intersection(*columns) if columns else set()
+    called = [name if name in common else source_of(name) for name in wanted]
+    return list(dict.fromkeys(name for name in called if name in common))
 
 
 def _cells(rows: Table, name: str) -> Array:
-    """Return a column of a table: numbers, or words."""
+    """Return the cells of a column in a table, as numbers or as texts."""
     if name in rows.texts:
         return np.asarray(rows.texts[name])
     values = rows.pick([name]).whole().rows
@@ -96,7 +97,7 @@ def _cells(rows: Table, name: str) -> Array:
 
 
 def _thinned(shards: Sequence[Any]) -> tuple[int, list[Table]]:
-    """Return the number of rows, and the rows of each client that a scatter plot shows."""
+    """Return the total number of rows, and the rows of each client that a scatter plot shows."""
     every = sum(clients.rows(shards))
     return every, [Table.of(shard)[:: -(-every // _POINTS)] for shard in shards]
 
@@ -107,12 +108,12 @@ def _scores_of(result: PCAResult, some: Sequence[Table]) -> list[Array]:
 
 
 def _title(count: int, every: int) -> str:
-    """Return the title of a picture with so many points of all rows."""
+    """Return the title of a picture that shows `count` of `every` rows."""
     return f"Scores of {count:,} of {every:,} rows" if count < every else "Scores"
 
 
 def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
-    """Draw all rows as one scatter plot, with arrows for the columns of largest weight."""
+    """Draw all rows as one scatter plot, with arrows for the columns with the largest weights."""
     points, client = _shuffle(parts)
     ax = drawn.subplots()
     bar = clients.names_of(result, range(len(parts))) if len(parts) > 1 else None
@@ -120,13 +121,13 @@ def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
     style.tidy(ax, title, "component 1", "component 2", grid="both")
     weights, columns = result.components_[:2].T, facts.names_of(result)
     lengths = np.abs(weights).max(axis=0, initial=0.0)
-    # Each axis has a scale of its own.
+    # Arrows are scaled separately along each axis.
     ends = weights / np.maximum(lengths, np.finfo(float).tiny)
     ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)
     for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
         x, y = ends[j]
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
-        # A name must stay within the picture.
+        # The name of a long arrow is written towards the center, so that it stays within the picture.
         inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()
         side = "left" if (x >= 0.0) != inwards else "right"
         name = style.name_of(columns[j])
@@ -135,7 +136,7 @@ def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
 
 
 def _facets(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
-    """Draw a panel for each of the clients whose center is farthest away, in front of all rows."""
+    """Draw a panel for each of the clients farthest from the center, with all rows in the background."""
     every = np.concatenate(parts)
     spread = every.std(axis=0)
     divisors = np.where(spread > 0.0, spread, 1.0)
@@ -159,7 +160,7 @@ def _facets(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
 
 
 def _strips(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
-    """Draw a strip for each client."""
+    """Draw a strip of points for each client, along a single component."""
     score, client = _shuffle(parts)
     height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
     names = clients.names_of(result, range(len(parts)))
@@ -175,7 +176,7 @@ def _strips(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
 
 
 def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
-    """Return all rows and their clients in an order in which no client covers the others."""
+    """Return all points and their clients in random order, so that no client covers the other clients."""
     points = np.concatenate(parts)
     client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.random.default_rng(0).permutation(len(points))
@@ -183,7 +184,7 @@ def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
 
 
 def _cloud_by(ax: style.Axes, points: Array, cells: Array) -> None:
-    """Draw points in the colors of a column: a color for each word, or a scale of numbers."""
+    """Draw points colored by a column: a color for each different text, or a color scale for numbers."""
     if cells.dtype.kind in "OUST":
         words, level = np.unique(cells.astype(str), return_inverse=True)
         _cloud(ax, points, level, len(words), bar=[str(word) for word in words])
@@ -196,7 +197,7 @@ def _cloud_by(ax: style.Axes, points: Array, cells: Array) -> None:
 
 
 def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
-    """Draw points in their clients' colors, with a bar that names the colors."""
+    """Draw points in the colors of their clients or groups, with a bar that names the colors if `bar` is not None."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 

@@ -1,10 +1,10 @@
-"""The look of every picture. matplotlib is imported when a picture is drawn. pyplot and its global state are not used.
+"""The style of all pictures. matplotlib is imported when a picture is drawn. pyplot and its global state are not used.
 
-A picture is drawn once, for a light page. As SVG it has a style sheet for dark pages: everything in INK, GRID and WHITE
-gets its dark counterpart. The colors of data stay the same, because they are visible on both. Color maps are
-transparent where the value is zero, so that the page shows through.
+A picture is drawn once, for a light page. An SVG picture has a style sheet for dark pages, which replaces INK, GRID and
+WHITE by their dark counterparts. The colors of data do not change, because they are visible on light and dark pages.
+Color maps are transparent at zero, so that the page shows through.
 
-`draw` is a heat map: a number for each column of the data and each component or client.
+`draw` draws a heat map with a number for each column of the data and each component or client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 
 if TYPE_CHECKING:
-    # Other modules use these as style.Axes and style.Figure.
+    # These names are imported with "as" because other modules use style.Axes and style.Figure.
     from matplotlib.axes import Axes as Axes
     from matplotlib.axis import Axis
     from matplotlib.colors import Colormap
@@ -35,22 +35,22 @@ FAINT: Final = "#8a919e"
 GRID: Final = "#e6e8ec"
 WHITE: Final = "#ffffff"
 BAR: Final = "#7fa6d6"
-# The counterparts of these colors on a dark page.
+# The colors that replace these colors on a dark page.
 DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}
-# The colors of Okabe and Ito, which color-blind people can tell apart, without their yellow, which is faint on white.
+# The colors of Okabe and Ito, which color-blind people can distinguish, without yellow, which is faint on white.
 COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
 PLUS, MINUS = COLORS[0], COLORS[1]
-# The size of one picture in inches. Its text is still readable at the width of a phone.
+# The size of a single picture in inches, at which its text is still readable on a phone.
 SINGLE: Final = (4.8, 3.4)
-DENSE: Final = 30  # From this number of marks on, marks are drawn small.
+DENSE: Final = 30  # If there are more marks than this, they are drawn small.
 FLOOR: Final = 1e-17  # the height at which an error of zero is drawn
 
 _FORMATS: Final = ("svg", "png")
-_TICKED: Final = 12  # bars up to which each has its number
-_NAME: Final = 18  # characters of a name next to an axis
-# The size of the letters of a key, of its marks, and of the space between.
+_MOST_LABELS: Final = 12  # maximum number of marks on an axis that are all labeled
+_NAME: Final = 18  # maximum number of characters of a name in a picture
+# The font size of a legend, and the lengths of its marks and of the space between mark and text.
 _SMALL, _HANDLE, _PAD = 9, 1.1, 0.4
-_SHEET: Final = "\n".join(
+_DARK_STYLES: Final = "\n".join(
     ["@media screen and (prefers-color-scheme: dark) {"]
     + [f'[style*="fill: {light}"] {{ fill: {dark} !important }}' for light, dark in DARK.items()]
     + [f'[style*="stroke: {light}"] {{ stroke: {dark} !important }}' for light, dark in DARK.items()]
@@ -59,7 +59,7 @@ _SHEET: Final = "\n".join(
 
 
 def suffix(path: str | os.PathLike[str]) -> str:
-    """Return the format that a file name asks for."""
+    """Return the format of a picture from the suffix of its file name, "svg" or "png"."""
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
         raise errors.ConfigError(f"A picture is written to .svg or .png, not to {shown(str(path))}. Write scree.svg.")
@@ -78,32 +78,32 @@ def figure(size: tuple[float, float] = SINGLE) -> Figure:
 
 
 def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
-    """Write the figure as "svg" or "png", with the same bytes every time."""
+    """Write the figure to a file as "svg" or "png". The same figure always gives the same bytes."""
     import matplotlib
 
     settings: dict[Any, Any] = {"svg.hashsalt": "flower_pca", "svg.fonttype": "path"}
     with matplotlib.rc_context(settings):
         if (layout := drawn.get_layout_engine()) is not None:
             layout.execute(drawn)
-            # Otherwise savefig would draw everything twice, only for the layout.
+            # The layout is finished. With the engine, savefig would draw everything again to compute the layout.
             drawn.set_layout_engine(None)
         if kind != "svg":
             drawn.savefig(file, format=kind)
             return
         stream = io.BytesIO()
         drawn.savefig(stream, format=kind, metadata={"Date": None})
-        file.write(stream.getvalue().replace(b"</style>", f"\n{_SHEET}</style>".encode(), 1))
+        file.write(stream.getvalue().replace(b"</style>", f"\n{_DARK_STYLES}</style>".encode(), 1))
 
 
 def save(drawn: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure into an SVG or PNG file. If that fails, the old file stays."""
+    """Write the figure into an SVG or PNG file, and return its path. If writing fails, an old file is not changed."""
     with files.replacing(path) as file:
         write(drawn, file, suffix(path))
     return Path(path)
 
 
 def tidy(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "y", "both", ""] = "y") -> None:
-    """Set the title, labels and a light grid."""
+    """Set the title and the labels of axes, and draw a light grid."""
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     ax.set_xlabel(xlabel, fontsize=9.5, color=INK)
     ax.set_ylabel(ylabel, fontsize=9.5, color=INK)
@@ -127,14 +127,14 @@ def log_curve(
 
 
 def events(ax: Axes, places: Any, word: str | None) -> None:
-    """Draw a dashed vertical line at each place. The first one carries the label."""
+    """Draw a dashed vertical line at each place, with the label `word` on the first line."""
     for place in places:
         ax.axvline(place, color=FAINT, lw=1.0, ls=(0, (4, 3)), label=word)
         word = None
 
 
 def legend(ax: Axes) -> None:
-    """Draw a short legend next to the title, where it hides nothing."""
+    """Draw a short legend next to the title, where it covers no data."""
     ax.legend(
         ncols=len(COLORS),
         columnspacing=0.9,
@@ -150,7 +150,7 @@ def legend(ax: Axes) -> None:
 
 
 def key(drawn: Figure, *, ncols: int = 2) -> None:
-    """Draw a legend below the picture, where it hides nothing, for curves with long names."""
+    """Draw a legend for curves with long names below the picture, where it covers no data."""
     every = {word: mark for ax in drawn.axes for mark, word in zip(*ax.get_legend_handles_labels(), strict=True)}
     drawn.legend(
         list(every.values()),
@@ -166,7 +166,7 @@ def key(drawn: Figure, *, ncols: int = 2) -> None:
 
 
 def curves(count: int) -> list[Any]:
-    """Return a different color for each of so many curves."""
+    """Return `count` different colors for curves."""
     if count <= len(COLORS):
         return list(COLORS[:count])
     return [tuple(color) for color in scale("course")(np.linspace(0.0, 1.0, count))]
@@ -176,7 +176,7 @@ def curves(count: int) -> list[Any]:
 def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
     """Return a color map for light and dark pages.
 
-    "signed" is transparent in the middle, and "share" is transparent at zero. "course" has a color everywhere.
+    "signed" is transparent in the middle, and "share" is transparent at zero. "course" is nowhere transparent.
     """
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
@@ -190,7 +190,7 @@ def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
 
 
 def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
-    """Set the limits of an axis to whole powers of ten around the values."""
+    """Set the limits of the y axis to whole powers of ten around the values."""
     low = np.floor(np.log10(values.min()) - 0.1)
     high = np.ceil(np.log10(values.max()) + 0.1)
     ax.set_ylim(10.0**low, 10.0**high)
@@ -199,19 +199,19 @@ def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
 def number_ticks(
     ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = "x", names: Sequence[str] = ()
 ) -> None:
-    """Set up an axis for `count` marks. All have numbers if there are few, or some have names."""
+    """Set the limits and ticks of an axis with `count` marks. Label ticks with names if given, else with numbers."""
     ax.set(**{f"{axis}lim": (first - 0.65, first + count - 0.35)})
     if names:
         places, words = thin(names)
         _write_ticks(ax, axis, [first + i for i in places], words, upright=axis == "x")
-    elif count <= _TICKED:
-        _along(ax, axis).set_ticks(range(first, first + count))
+    elif count <= _MOST_LABELS:
+        _axis_of(ax, axis).set_ticks(range(first, first + count))
     else:
-        _along(ax, axis).set_major_locator(integers())
+        _axis_of(ax, axis).set_major_locator(integers())
 
 
 def name_ticks(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
-    """Label marks with their names at 0, 1, and so on. Along y, the first one is at the top."""
+    """Label the marks at 0, 1 and so on with their names. On the y axis, the first mark is at the top."""
     words = [name_of(name) for name in names]
     upright = axis == "x" and max(map(len, words), default=0) > 3
     _write_ticks(ax, axis, range(len(words)), words, upright=upright)
@@ -220,34 +220,34 @@ def name_ticks(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y")
     ax.tick_params(axis=axis, length=0)
 
 
-def _along(ax: Axes, axis: Literal["x", "y"]) -> Axis:
+def _axis_of(ax: Axes, axis: Literal["x", "y"]) -> Axis:
     return {"x": ax.xaxis, "y": ax.yaxis}[axis]
 
 
 def _write_ticks(
     ax: Axes, axis: Literal["x", "y"], places: Sequence[int], words: Sequence[str], *, upright: bool
 ) -> None:
-    """Label marks in fonts that have all letters."""
-    _along(ax, axis).set_ticks(places, words, fontfamily=family("".join(words)))
+    """Set ticks with these texts, in fonts that have all their letters."""
+    _axis_of(ax, axis).set_ticks(places, words, fontfamily=family("".join(words)))
     if upright:
         ax.tick_params(axis=axis, labelrotation=90)
 
 
 def sized(count: int, few: float, many: float) -> float:
-    """Return the size of marks: `few` if there are few in a row, else `many`."""
+    """Return the size of marks: `few` if there are few marks next to each other, else `many`."""
     if count <= DENSE:
         return few
     return many
 
 
 def thin(names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the positions and texts of as many names as there is room for."""
-    places = list(range(0, len(names), -(-len(names) // _TICKED)))
+    """Return the positions and texts of evenly spaced names, as many as there is room for."""
+    places = list(range(0, len(names), -(-len(names) // _MOST_LABELS)))
     return places, [name_of(names[i]) for i in places]
 
 
 def name_of(name: str) -> str:
-    """Return a name for a picture: short, not read as a formula, in letters that a font has."""
+    """Return a name for use in a picture: shortened, not parsed as a formula, and with letters that some font has."""
     return legible(labels.shorten(name, _NAME)).replace("$", r"\$")
 
 
@@ -260,7 +260,7 @@ def integers() -> Locator:
 
 def percent(ax: Axes, *, axis: Literal["x", "y"] = "y") -> None:
     """Show shares along an axis as percentages."""
-    _along(ax, axis).set_major_formatter(lambda share, _: f"{100.0 * share:g}%")
+    _axis_of(ax, axis).set_major_formatter(lambda share, _: f"{100.0 * share:g}%")
 
 
 def colorbar(ax: Axes, mappable: Any, label: str) -> Any:
@@ -273,17 +273,17 @@ def colorbar(ax: Axes, mappable: Any, label: str) -> Any:
     return bar
 
 
-_NO_SHAPES: Final = "last resort"  # a font that has a box for every letter
+_FALLBACK_FONT: Final = "last resort"  # part of the name of a font that shows every letter as a box
 
 
 def legible(text: str) -> str:
-    """Replace each letter that no font of this machine has by a question mark."""
+    """Replace each letter that no font on this machine has with a question mark."""
     drawable = (c if ord(c) in _letters() or _font(c) else "?" for c in text)
     return "".join(drawable)
 
 
 def family(text: str) -> list[str]:
-    """Return the fonts that a text needs, matplotlib's own first."""
+    """Return the names of the fonts that a text needs, with matplotlib's default fonts first."""
     import matplotlib
 
     others = {_font(c) for c in text if ord(c) not in _letters()} - {None}
@@ -292,11 +292,11 @@ def family(text: str) -> list[str]:
 
 @cache
 def _font(letter: str) -> str | None:
-    """Return the name of a font that has this letter, the first by name."""
+    """Return the name of the first font, in alphabetical order, that has this letter, or None."""
     from matplotlib.font_manager import fontManager, get_font
 
     for entry in sorted(fontManager.ttflist, key=lambda entry: (entry.weight != 400, entry.name, entry.fname)):
-        plain = _NO_SHAPES not in entry.name.lower() and entry.style == "normal"
+        plain = _FALLBACK_FONT not in entry.name.lower() and entry.style == "normal"
         if plain and ord(letter) in get_font(entry.fname).get_charmap():
             return str(entry.name)
     return None
@@ -304,14 +304,14 @@ def _font(letter: str) -> str | None:
 
 @cache
 def _letters() -> frozenset[int]:
-    """Return the characters of matplotlib's own font."""
+    """Return the code points of the characters in matplotlib's default font."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     return frozenset(get_font(findfont(FontProperties())).get_charmap())
 
 
-_COLUMNS: Final = 40  # columns up to which each has its name
-_OTHERS: Final = 30  # components or clients that are shown at most
+_COLUMNS: Final = 40  # maximum number of columns that are labeled with names
+_OTHERS: Final = 30  # maximum number of components or clients in a heat map
 
 
 def draw(
@@ -325,31 +325,30 @@ def draw(
     label: str,
     kind: Literal["signed", "share"],
 ) -> None:
-    """Draw a heat map of (components or clients) by columns.
+    """Draw a heat map with a value for each component or client and each column.
 
-    If many columns have names, show those with the largest values.
-
-    Many columns without names keep their order from left to right, because they may be the pixels of an image or the
-    channels of a spectrum.
+    If there are many columns with names, only the columns with the largest values are shown. If there are many columns
+    without names, all are shown in order from left to right, because they may be the pixels of an image or the channels
+    of a spectrum.
 
     Parameters
     ----------
     drawn : Figure
-        The figure, empty.
+        An empty figure.
     values : ndarray
-        A row for each component or client, a column for each column of the data.
+        The values, with a row for each component or client and a column for each column of the data.
     columns : ndarray or None
-        Their names, if they have any.
+        The names of the columns, or None.
     others : sequence of str, default=()
-        The name of each row; without any, rows go by number, from 1.
+        The names of the components or clients. Without names, they are numbered from 1.
     word : str, default=""
-        What a row is, where they go by number.
+        The label of the axis of components or clients.
     title : str
-        What is written above.
+        The title of the picture.
     label : str
-        What is written beside the bar of colors.
+        The label of the color bar.
     kind : {'signed', 'share'}
-        Whether values are of both signs, or from 0 on.
+        Whether values have both signs, or are shares from 0 on.
     """
     shown, d = values[:_OTHERS], values.shape[1]
     if len(shown) < len(values):

@@ -1,4 +1,4 @@
-"""Pictures of a tracking run: how the subspace moves, how well it fits, and where it changes."""
+"""Pictures of a tracking run: how much the subspace moves, how well it fits, and at which steps it changes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from flower_pca.results.steps import TrackingResult
 
 
 def subspace_change(result: TrackingResult, path: str | os.PathLike[str], *, truth: Array | None = None) -> Path:
-    """Draw the subspace change, the residual and the change statistic over the steps, as SVG or PNG.
+    """Draw the subspace change, the residual and the change statistic over the steps into an SVG or PNG file.
 
     Parameters
     ----------
     result : TrackingResult
-        What `track` has returned, or `TrackingResult.load` has read.
+        The result of a tracking run.
     path : str or path
-        The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+        The file to write. An old file is replaced only when the new picture is complete.
     truth : ndarray of shape (steps, r, d) or None, default=None
-        True components as rows, or (r, d) for all steps: the error is drawn as well.
+        The true components of each step as rows, or (r, d) for all steps. If they are given, the error is drawn, too.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def subspace_change(result: TrackingResult, path: str | os.PathLike[str], *, tru
 
 
 def overview(result: TrackingResult) -> style.Figure:
-    """Draw the curves next to each other under a headline, without their legend."""
+    """Return a figure with the curves next to each other under a headline, without a legend."""
     panels = [movement_panel, fit_panel, *([statistic] if result.statistics_ else [])]
     drawn = style.figure((5.0 * len(panels), 4.2))
     for ax, panel in zip(drawn.subplots(1, len(panels)), panels, strict=True):
@@ -49,7 +49,7 @@ def overview(result: TrackingResult) -> style.Figure:
 
 
 def alone(panel: Callable[[style.Axes, TrackingResult], None]) -> Callable[[style.Figure, TrackingResult], None]:
-    """Return a function that draws one panel as a picture of its own."""
+    """Return a function that draws this panel as a separate picture."""
 
     def draw(drawn: style.Figure, result: TrackingResult) -> None:
         panel(drawn.subplots(), result)
@@ -60,19 +60,19 @@ def alone(panel: Callable[[style.Axes, TrackingResult], None]) -> Callable[[styl
 
 
 def movement_panel(ax: style.Axes, result: TrackingResult) -> None:
-    """Draw the sine of the largest angle between the bases of a step and the previous step."""
+    """Draw, for each step, the sine of the largest angle between its basis and the previous basis."""
     _curve(ax, _numbers(result)[1:], result.subspace_change_[1:], 0, "movement from step to step")
     _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
 
 
 def fit_panel(ax: style.Axes, result: TrackingResult) -> None:
-    """Draw how badly the previous basis fits each batch."""
+    """Draw, for each step, the relative residual of its batch after a fit in the previous basis."""
     _curve(ax, _numbers(result), result.residuals_, 2, "part of a batch that the old basis leaves")
     _steps(ax, result, "What the old basis leaves of a batch", "relative norm")
 
 
 def statistic(ax: style.Axes, result: TrackingResult) -> None:
-    """Draw the change statistic where it is known."""
+    """Draw the change statistic and the alarm level, for the steps in which they are known."""
     known = np.array(sorted(result.statistics_))
     values = np.array([result.statistics_[int(j)] for j in known])
     _curve(ax, known, values, 1, "statistic of a change")

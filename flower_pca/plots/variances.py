@@ -1,6 +1,7 @@
-"""The variance that components explain, and the weights of columns in them.
+"""Pictures of the variance that components explain, and of the weights of columns in the components.
 
-The pictures are scree and cumulative variance, with bounds if there is noise, and bars of the largest weights.
+The pictures are scree plots and cumulative variances, with bounds if variances are noisy, and bars of the largest
+weights.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-PANELS: Final = 6  # components with bars of their own
-BARS: Final = 8  # columns with a bar in each component
-_FARTHEST: Final = 1.2  # longer whiskers end here
+PANELS: Final = 6  # maximum number of components whose weights are drawn as bars
+BARS: Final = 8  # maximum number of columns with a bar in each component
+_FARTHEST: Final = 1.2  # maximum weight at which the axis ends, even if whiskers are longer
 
 
 def bars(drawn: style.Figure, result: PCAResult) -> None:
-    """Draw the columns with the largest weights for each component, largest first."""
+    """Draw bars for the columns with the largest weights in each component, largest first."""
     _panels(drawn, result.components_, facts.names_of(result), result.loading_errors_)
 
 
 def last(drawn: style.Figure, result: TrackingResult) -> None:
-    """Draw the same for the basis after the last step."""
+    """Draw bars for the columns with the largest weights in each component of the last step."""
     _panels(drawn, result.components_[-1], facts.names_of(result))
 
 
 def heatmap(drawn: style.Figure, result: PCAResult) -> None:
-    """Draw all weights at once."""
+    """Draw a heat map of the weights of all columns in all components."""
     style.draw(
         drawn,
         result.components_,
@@ -46,7 +47,7 @@ def heatmap(drawn: style.Figure, result: PCAResult) -> None:
 
 
 def enough(result: PCAResult) -> bool:
-    """Return whether the bars show all weights."""
+    """Return whether the picture of bars has room for all weights."""
     return result.n_components_ <= PANELS and result.n_features_in_ <= BARS
 
 
@@ -74,7 +75,7 @@ def _panels(drawn: style.Figure, components: Array, names: list[str], errors: Ar
 
 
 def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
-    """Draw the columns with the largest weights in one component, with whiskers for their errors `off`."""
+    """Draw bars for the columns with the largest weights in one component, with whiskers of the lengths `off`."""
     order = labels.leading(row, BARS)
     colors = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
     ax.barh(range(len(order)), row[order], height=0.7, color=colors)
@@ -83,7 +84,6 @@ def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: floa
         ax.errorbar(row[order], places, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.2)
     ax.axvline(0.0, color=style.FAINT, lw=0.8)
     style.tidy(ax, "", "", "", grid="x")
-    # If bars are short, the whisker lies over the names, too.
     ax.set_title(title, loc="right", fontsize=10, color=style.INK, pad=6)
     style.name_ticks(ax, [names[j] for j in order])
     ax.set_xlim(-1.08 * reach, 1.08 * reach)
@@ -93,7 +93,7 @@ def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: floa
 
 
 def explained(drawn: style.Figure, result: PCAResult) -> None:
-    """Draw for each component a bar of the share between sites, and one for each column that explains a share."""
+    """Draw, for each component, a bar for the share between sites and a bar for each explaining column."""
     shares = result.shares_by_name
     ax, count, k = drawn.subplots(), len(shares), result.n_components_
     width = 0.8 / count
@@ -107,40 +107,40 @@ def explained(drawn: style.Figure, result: PCAResult) -> None:
     style.key(drawn, ncols=3)
 
 
-_GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
-_VALUED: Final = 8  # bars up to which each has its value
+_GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)  # shares of the variance for which the number of components is given
+_LABELED_BARS: Final = 8  # maximum number of bars that are labeled with their values
 
 
 def scree(drawn: style.Figure, result: PCAResult) -> None:
-    """Draw a bar for the share of each component. With noise, show how far the share can be off."""
+    """Draw a bar for the variance share of each component. If variances are noisy, show bounds on the share."""
     ax, known = drawn.subplots(), result.certainty
     ratio = result.explained_variance_ratio_
     bars = _bars(ax, result)
-    if known is None and result.variance_errors_ is None and len(ratio) <= _VALUED:
+    if known is None and result.variance_errors_ is None and len(ratio) <= _LABELED_BARS:
         ax.bar_label(bars, [f"{r:.1%}" for r in ratio], padding=2, fontsize=9, color=style.INK)
-    top = float((ratio + _off(result) if known is None else known.shares).max())
+    top = float((ratio + _half_widths(result) if known is None else known.shares).max())
     ax.set_ylim(0.0, 1.12 * max(top, 1e-3))
     style.percent(ax)
     style.number_ticks(ax, len(ratio))
     below = "component"
     if known is None and result.is_pooled:
-        below = _following(ax, result)
+        below = _draw_next_component(ax, result)
     if result.variance_errors_ is not None:
         below += "\nwhiskers hold 95 %"
     if result.noise_thresholds_ is not None:
-        below += "\nthe broken line is what noise alone would give"
+        below += "\nthe dashed line is what noise alone would give"
     style.tidy(ax, "Variance of each component", below, _share_of(result))
 
 
 def cumulative(drawn: style.Figure, result: PCAResult) -> None:
-    """Draw the share of the first components together, and where it passes the usual marks. With noise, draw bounds."""
+    """Draw the cumulative variance share, and where it passes the usual marks. If variances are noisy, draw bounds."""
     ax, known = drawn.subplots(), result.certainty
     together = result.explained_variance_ratio_.cumsum()
     number = np.arange(1, len(together) + 1)
     size, below = style.sized(len(together), 4.5, 0.0), "components"
     ax.plot(number, together, color=style.COLORS[0], lw=1.8, marker="o", ms=size, clip_on=False)
     if known is None:
-        passed = _marks(together)
+        passed = _components_at_marks(together)
         ax.fill_between(number, together, color=style.BAR, alpha=0.25, lw=0)
         for first in passed.values():
             height = together[first - 1]
@@ -148,30 +148,30 @@ def cumulative(drawn: style.Figure, result: PCAResult) -> None:
         words = [f"{guide:.0%} with {first}" for guide, first in passed.items()]
         lines = [",  ".join(words[j : j + 3]) for j in range(0, len(words), 3)]
         below = "\n".join([below, *lines])
-        _total(ax, together)
+        _label_total(ax, together)
     else:
-        _band(ax, known)
-        below += "\nthe band is what can be said: there is noise on the variances"
-    _whole(ax, result, "Variance of the first components together", below)
+        _draw_band(ax, known)
+        below += "\nthe band shows the possible range, because variances are noisy"
+    _finish_axes(ax, result, "Variance of the first components together", below)
 
 
 def both(ax: style.Axes, result: PCAResult) -> None:
-    """Draw scree and cumulative variance in one, for the overview. With noise, draw bounds on both."""
+    """Draw single and cumulative variance shares together, for the overview. If variances are noisy, draw bounds."""
     ratio, known, below = result.explained_variance_ratio_, result.certainty, "component"
     number = np.arange(1, len(ratio) + 1)
     _bars(ax, result)
     size = style.sized(len(ratio), 4.5, 0.0)
     ax.plot(number, ratio.cumsum(), color=style.COLORS[0], lw=1.8, marker="o", ms=size)
     if known is None:
-        _total(ax, ratio.cumsum())
+        _label_total(ax, ratio.cumsum())
     else:
-        _band(ax, known)
-        below += "; bands and bars are what noise leaves to be said"
-    _whole(ax, result, "Variance, each and together", below)
+        _draw_band(ax, known)
+        below += "; bands and whiskers show the possible range under noise"
+    _finish_axes(ax, result, "Variance, each and together", below)
 
 
-def _whole(ax: style.Axes, result: PCAResult, title: str, below: str) -> None:
-    """Scale the axes for all of the variance, and for each component."""
+def _finish_axes(ax: style.Axes, result: PCAResult, title: str, below: str) -> None:
+    """Label the axes, and scale them from 0 to the total variance and over all components."""
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
     style.number_ticks(ax, result.n_components_)
@@ -179,17 +179,17 @@ def _whole(ax: style.Axes, result: PCAResult, title: str, below: str) -> None:
 
 
 def _share_of(result: PCAResult) -> str:
-    """Return the label of an axis of shares."""
+    """Return the label of an axis that shows shares of the variance."""
     if result.variance_of == PCAResult.variance_of:
         return "share of the total variance"
     return f"share of {result.variance_of}"
 
 
-def _following(ax: style.Axes, result: PCAResult) -> str:
-    """Draw the possible range of the next component. Return the label of the axis.
+def _draw_next_component(ax: style.Axes, result: PCAResult) -> str:
+    """Draw the possible range of the next component's variance, and return the label of the axis.
 
-    Its variance is at least the mean of those left out. It is at most the last component's, and at most all that is
-    left out.
+    The variance of the next component is at least the mean variance of the directions outside the components. It is at
+    most the variance of the last component, and at most the sum of the variances outside the components.
     """
     k, least = result.n_components_, result.noise_variance_
     most = min(float(result.explained_variance_[-1]), result.left_out_variance_)
@@ -198,17 +198,17 @@ def _following(ax: style.Axes, result: PCAResult) -> str:
     ends = np.array([least, most]) / result.total_variance_
     ax.plot([k + 1, k + 1], ends, color=style.FAINT, marker="_", lw=1.5)
     ax.set_xlim(0.35, k + 1.65)
-    return f"component; component {k + 1} lies within the line"
+    return f"component; component {k + 1} is somewhere on the line"
 
 
 def _bars(ax: style.Axes, result: PCAResult) -> Any:
-    """Draw a bar for the share of each component, with its bounds if there is noise."""
+    """Draw a bar for the variance share of each component, with bounds if variances are noisy."""
     ratio, known = result.explained_variance_ratio_, result.certainty
     number = np.arange(1, len(ratio) + 1)
     width = style.sized(len(ratio), 0.62, 0.9)
     bars = ax.bar(number, ratio, width=width, color=style.BAR)
     if result.variance_errors_ is not None:
-        ax.errorbar(number, ratio, _off(result), fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
+        ax.errorbar(number, ratio, _half_widths(result), fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     if known is not None:
         off = np.clip(np.abs(known.shares - ratio[:, None]), 0.0, 1.0).T
         ax.errorbar(number, ratio, off, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
@@ -219,15 +219,15 @@ def _bars(ax: style.Axes, result: PCAResult) -> Any:
     return bars
 
 
-def _off(result: PCAResult) -> Array:
-    """Return how far the variance of each component may be off, as a share of the total variance."""
+def _half_widths(result: PCAResult) -> Array:
+    """Return the half-width of the 95 % interval of each component's variance, as a share of the total variance."""
     if result.variance_errors_ is None:
         return np.zeros(result.n_components_)
     return np.asarray(facts.INTERVAL * result.variance_errors_ / (result.total_variance_ or 1.0))
 
 
-def _band(ax: style.Axes, known: Certainty) -> None:
-    """Draw the range between the bounds on the share of the first components together."""
+def _draw_band(ax: style.Axes, known: Certainty) -> None:
+    """Draw a band between the bounds on the cumulative variance share."""
     bounds = known.together
     places = np.arange(1.0, len(known.together) + 1)
     if len(bounds) == 1:
@@ -235,14 +235,14 @@ def _band(ax: style.Axes, known: Certainty) -> None:
     ax.fill_between(places, *bounds.T, color=style.BAR, alpha=0.25, lw=0)
 
 
-def _marks(together: np.ndarray[Any, Any]) -> dict[float, int]:
-    """Return how many components pass each mark. Of marks passed by the same number, keep the last."""
+def _components_at_marks(together: np.ndarray[Any, Any]) -> dict[float, int]:
+    """Return the number of components that reach each mark. If several marks need the same number, keep the highest."""
     passed = [guide for guide in _GUIDES if guide <= together[-1]]
     first = {guide: int(np.searchsorted(together, guide)) + 1 for guide in passed}
     return {guide: count for guide, count in first.items() if count not in [first[g] for g in first if g > guide]}
 
 
-def _total(ax: style.Axes, together: np.ndarray[Any, Any]) -> None:
+def _label_total(ax: style.Axes, together: np.ndarray[Any, Any]) -> None:
     ax.annotate(
         f"{together[-1]:.1%}",
         (len(together), together[-1]),

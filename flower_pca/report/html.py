@@ -1,7 +1,8 @@
-"""The building blocks of a report: the head of the page with its style sheet, facts, tables, pictures.
+"""The building blocks of a report: the head of the page with its style sheet, facts, tables and pictures.
 
-The page loads nothing and runs no script. It is light or dark like the reader's system, and light in print. It is as
-wide as the window. In a narrow window, tables have smaller letters and break long words, so that nothing is cut off.
+The page loads no other files and runs no script. It is light or dark like the reader's system, and light in print. It
+is as wide as the window. In a narrow window, tables have smaller letters and break long words, so that no text is cut
+off.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Final
 
 from flower_pca.results.facts import Fact, Remark, Tone
 
-# The class of a box by the tone of its remark.
+# The CSS classes of a remark's box, by the tone of the remark.
 _BOXES: Final = {"bad": "ended bad", "warn": "ended", "good": "ended ok", "plain": "how"}
-SHOWN: Final = 40  # rows of a table on the page; the result has all
+SHOWN: Final = 40  # maximum number of rows in a table on the page
 
-# The page may only load data that is within the file, whatever a client's name or a title contains.
+# The security policy allows only data within the file, even if a client's name or a title should contain HTML.
 _HEAD: Final = """\
 <!doctype html>
 <html lang="en">
@@ -94,7 +95,7 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
 
 
 def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> bytes:
-    """Return the whole file. If `reloads` is given, the browser reloads the page after so many seconds."""
+    """Return the HTML file as bytes. If `reloads` is given, the browser reloads the page after this many seconds."""
     if reloads is None:
         again = ""
     else:
@@ -104,43 +105,43 @@ def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> byt
 
 
 def paragraph(words: str, kind: str = "") -> str:
-    """Return a paragraph, with a class of the style sheet."""
+    """Return an HTML paragraph, with a class of the style sheet if `kind` is given."""
     attribute = kind and f' class="{kind}"'
     return f"<p{attribute}>{escape(words, quote=False)}</p>\n"
 
 
 def figure(value: float | None, form: str, otherwise: str = "") -> str:
-    """Return a figure in this format, or `otherwise` if it is None."""
+    """Return a number as text in the format `form`, or `otherwise` if the number is None."""
     if value is None:
         return otherwise
     return format(value, form)
 
 
 def remarks(found: Iterable[Remark], *tones: Tone) -> str:
-    """Return a box for each remark with these tones, in the color of its tone. Plain remarks have no box."""
+    """Return a paragraph for each remark with these tones, in a box of the tone's color unless the remark is plain."""
     return "".join(paragraph(remark.words, _BOXES[remark.tone]) for remark in found if remark.tone in tones)
 
 
 def fold(title: str, *parts: str) -> str:
-    """Return a section that a reader can open. It is open in print."""
+    """Return a section that is folded until the reader opens it. In print, the section is open."""
     return f"<details><summary>{escape(title)}</summary>\n{''.join(parts)}</details>\n"
 
 
 def section(title: str, *parts: str) -> str:
-    """Return a heading with its parts, or "" if all parts are empty."""
+    """Return a section with a heading and these parts, or "" if all parts are empty."""
     if any(parts):
         return f"<h2>{escape(title)}</h2>\n{''.join(parts)}"
     return ""
 
 
 def facts(found: Iterable[Fact]) -> str:
-    """Return figures with their labels. Facts without a label are left out."""
+    """Return the figures with their labels as HTML. Facts without a label are left out."""
     lines = (f"<div><dt>{escape(f.words)}</dt><dd>{escape(f.text)}</dd></div>\n" for f in found if f.words)
     return "<dl>\n" + "".join(lines) + "</dl>\n"
 
 
 def picture(name: str, svg: bytes, caption: str) -> str:
-    """Return a picture with its caption, embedded in the file."""
+    """Return a figure with its caption as HTML, with the picture embedded in the page."""
     words = escape(caption)
     image = f'<img src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}" alt="{words}">'
     return f'<figure id="{name}">{image}<figcaption>{words}</figcaption></figure>\n'
@@ -149,9 +150,9 @@ def picture(name: str, svg: bytes, caption: str) -> str:
 def table(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[int] = (), long: int = -1
 ) -> str:
-    """Return rows under a heading. If there are too many, show the first and the last.
+    """Return an HTML table under a heading. If there are too many rows, only the first and the last rows are shown.
 
-    Columns in `words` hold words. The column `long` holds a sentence.
+    The columns in `words` are short texts, the column `long` is a sentence, and all other columns are numbers.
     """
     cells = [[escape(cell) for cell in row] for row in rows]
     if len(rows) > SHOWN:

@@ -1,8 +1,8 @@
 """A page that shows the state of a tracking run while it continues.
 
-The file is replaced every few seconds, and tells the browser to reload it as often. So a page on a disk needs no
-server. It has the newest step first, and then the parts of a report. Drawing takes at most a fifth of the run's time.
-The last version says that the run has ended and how, and is not reloaded.
+The file is replaced every few seconds, and tells the browser to reload the page as often, so that a page on a disk
+needs no server. The page shows the newest step first, and then the parts of a report. Drawing takes at most a fifth of
+the run's time. The last version of the page says how the run has ended, and is not reloaded.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from flower_pca.report import html, page, pages
 from flower_pca.results.facts import Fact
 from flower_pca.results.record import ClientStep, Events, StepRecord
 
-_SHARE: Final = 4.0  # The time between two pages is at least so many times the time that a page takes.
+_SHARE: Final = 4.0  # minimum time between two versions of the page, as a multiple of the time to write one
 _ENDINGS: Final = (".html", ".htm")
-_ALARMS: Final = 20  # the newest alarms on the page
+_ALARMS: Final = 20  # maximum number of alarms on the page, newest first
 _CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")
 
 
@@ -35,11 +35,12 @@ class Live:
     Parameters
     ----------
     path : str or path
-        The file, which ends in .html. It is there from the beginning of the context.
+        The file, which ends in .html. It is written as soon as the `with` block begins.
     title : str
-        What the page is headed by, such as the name of the data.
+        The heading of the page, such as the name of the data.
     every : float, default=5.0
-        Seconds between two pages, at least; and after so many the browser loads the page again.
+        Minimum number of seconds between two versions of the page. The browser reloads the page after this time,
+        rounded to whole seconds.
 
     Examples
     --------
@@ -49,14 +50,17 @@ class Live:
     Raises
     ------
     ConfigError
-        If the file cannot be written, or is no page by its name.
+        If the file cannot be written, or its name does not end in .html.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, title: str, every: float = 5.0) -> None:
         self._path, self._title = Path(path).expanduser().absolute(), title
         checks.number("every", every, least=0.1, remedy="Try 5.")
         if self._path.suffix.lower() not in _ENDINGS:
-            raise ConfigError(f"The live page is a web page, so its name must end in .html, but {self._path} does not.")
+            raise ConfigError(
+                f"The live page is a web page, so its name must end in .html, but {self._path} does not. Name it "
+                "live.html."
+            )
         checks.parent("the live page", self._path)
         self._every, self._due = every, 0.0
         self._reloads = max(round(every), 1)
@@ -65,7 +69,7 @@ class Live:
 
     def __enter__(self) -> Self:
         try:
-            self._write("The run has started. No step is over since then.", self._reloads)
+            self._write("The run has started. No step is over yet.", self._reloads)
         except OSError as error:
             raise ConfigError(
                 f"The live page {self._path} cannot be written: {error.strerror}. Name another file."
@@ -87,7 +91,7 @@ class Live:
         """Update the page before a wait for rows, because the wait may be long."""
         newest = self._newest
         if newest is None:
-            before = "No step is over since it has started."
+            before = "No step is over yet."
         else:
             before = f"Step {newest.step} is over."
         self._write(f"The run waits for rows. {before}", self._reloads)
@@ -95,7 +99,7 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # If there is an error already, for example a full disk, a second error would hide it.
+        # If the run ends in an error, for example because the disk is full, an error here would hide the first error.
         unwritable = () if error is None else (OSError,)
         with suppress(*unwritable):
             self._write(_ending(self._newest, error), None, well=error is None)
@@ -117,21 +121,21 @@ class Live:
 
 
 class Watchers:
-    """The file of events and the live page of a run, if they are wanted. Pass it as `on_step`.
+    """A callback for `on_step` that writes the file of events and the live page of a run, if they were requested.
 
     Parameters
     ----------
     events : Events or None
-        The file of events.
+        The file of events, or None.
     page : Live or None
-        The page.
+        The live page, or None.
     """
 
     def __init__(self, events: Events | None, page: Live | None) -> None:
         self._events, self._page = events, page
 
     def __call__(self, record: StepRecord) -> None:
-        """Update both after a step."""
+        """Add the step to the file of events, and update the page."""
         if self._events is not None:
             self._events(record)
         if self._page is not None:
@@ -145,18 +149,18 @@ class Watchers:
 
 @contextmanager
 def watching(*, events: Path | None, live: Path | None, title: str, resume: bool) -> Iterator[Watchers]:
-    """Yield an `on_step` that writes the requested files. At the end, the page says that the run has ended.
+    """Yield a callback for `on_step` that writes the requested files. At the end, the page says how the run has ended.
 
     Parameters
     ----------
     events : path or None
-        Where the lines of events go; None for none.
+        The file to which events are appended, or None.
     live : path or None
-        Where the page is drawn; None for none.
+        The file of the live page, or None.
     title : str
-        What it is headed by.
+        The heading of the page.
     resume : bool
-        Whether the run may go on from a checkpoint, and the events with it.
+        Whether the run may continue from a checkpoint, so that its file of events may already exist.
     """
     if events is None:
         log = None
@@ -180,7 +184,7 @@ def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
 
 
 def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
-    """Return the newest step with its clients, and the parts of a report on all kept steps."""
+    """Return the parts of the page about the newest step and its clients, and a report on all kept steps."""
     result = record.result_so_far()
     summary = result.summary()
     newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares(record), strict=True)]
@@ -198,7 +202,7 @@ def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
 
 def _clients(record: StepRecord) -> str:
     if not record.clients:
-        return html.paragraph("What single clients have had is seen in sums only.", "said")
+        return html.paragraph("The figures of single clients are not known, because only sums are seen.", "said")
     rows = [
         [own.site or f"client {key}", f"{own.rows:,}", *_shares(own), html.figure(own.residual, ".1e", "none")]
         # Clients without rows come first, because a long table shows its first and last rows.
@@ -208,5 +212,5 @@ def _clients(record: StepRecord) -> str:
 
 
 def _shares(of: StepRecord | ClientStep) -> list[str]:
-    """Return the shares of missing entries and of outliers."""
+    """Return the shares of missing entries and of outliers, as texts."""
     return [html.figure(share, ".2%", "none") for share in (of.missing_share, of.outlier_share)]

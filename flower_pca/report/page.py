@@ -1,6 +1,6 @@
 """The report of a run: the findings in words and pictures, the clients, and a folded section about the run.
 
-The texts come from the `summary` of the result, the tables from `pages`. This module puts them together.
+The texts come from the `summary` of the result, and the tables from `pages`. This module puts them together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.site import knows_sites
 
-_COURSE: Final = ("convergence", "bytes")  # pictures of the run, as opposed to its findings
+_COURSE: Final = ("convergence", "bytes")  # pictures about the course of the run, as opposed to its findings
 
 
 def write(
@@ -34,32 +34,32 @@ def write(
     shards: Sequence[Any] | Mapping[str, Any] | None = None,
     rotation: Rotation | None = None,
 ) -> Path:
-    """Write the report of a run. Without matplotlib it has tables only, and says so.
+    """Write the report of a run as a web page. Without matplotlib, the report has only tables, and says why.
 
     Parameters
     ----------
     result : Result
-        What a run has returned, or `PCAResult.load` or `TrackingResult.load` has read.
+        The result of a run, or a result that `PCAResult.load` or `TrackingResult.load` has read.
     path : str or path
-        The HTML file, for its owner only. The whole new report is there afterwards, or the old file untouched.
+        The HTML file, which only its owner can read. An old file is replaced only when the new report is complete.
     title : str
-        What the report is headed by, such as the name of the data.
+        The heading of the report, such as the name of the data.
     shards : sequence, mapping or None, default=None
-        The clients' rows, if they are at hand: then the report shows each client as well. If rows of a site are scored
-        by what is known of this site alone, it takes a result that knows all sites.
+        The rows of each client. With these rows, the report also shows each client. If scoring the rows of a site needs
+        the site's local results, the result must have the local results of all sites. Otherwise the rows are ignored.
     rotation : Rotation or None, default=None
-        The result's components along other axes, which get tables of their own: see `analysis.rotation`.
+        The rotated components of the result, which are shown in additional tables. See `analysis.rotation`.
 
     Returns
     -------
     path
-        The path.
+        The path of the report.
     """
     shown, rows = plots.with_rows(result, shards)
     if rows is not None and isinstance(shown, PCAResult) and not knows_sites(shown, len(rows)):
         rows = None
     if isinstance(shown, RobustResult) and rows is not None:
-        shown = with_parts(shown, rows)  # once for all tables and pictures
+        shown = with_parts(shown, rows)  # The parts are computed once, for all tables and pictures.
     summary = result.summary()
     every = _names(shown, rows)
     parts = [
@@ -81,14 +81,16 @@ def write(
 
 
 def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
-    """Return the names of the pictures for a result, or none without matplotlib."""
+    """Return the names of the pictures in the report of this result, or [] without matplotlib."""
     if errors.is_installed("matplotlib"):
         return list(plots.telling(result, shards))
     return []
 
 
 def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
-    """Return these pictures, or all that suit a report. Without matplotlib, say so."""
+    """Return the chosen pictures as HTML, or all pictures of a report. Without matplotlib, return a paragraph that
+    says so.
+    """
     if not errors.is_installed("matplotlib"):
         return html.paragraph(str(errors.not_installed("matplotlib", "to draw")), "how")
     if chosen is None:
@@ -104,7 +106,7 @@ def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequenc
 
 
 def _course(result: plots.Result, summary: Summary, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
-    """Return how the run went: why it ended, what it decided, what was sent, and who was left out."""
+    """Return the parts about the run: why it ended, its automatic choices, its messages, and clients left out."""
     return [
         html.paragraph(summary.title, "how"),
         html.remarks(summary.remarks, "good", "plain"),

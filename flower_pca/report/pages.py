@@ -1,8 +1,8 @@
-"""The tables of a report: the components, the clients and their rows, and how the run went.
+"""The tables of a report: the components, the clients and their rows, and the course of the run.
 
-If the clients' rows are at hand, the page compares their means and deviations, and lists the farthest rows. The page of
-a personalized run says whether shared and own components can be told apart. The page of a robust run says how much was
-removed, from which clients and columns.
+If the rows of the clients are given, the report compares the clients' means and deviations, and lists the most unusual
+rows. The report of a personalized run says whether shared and own components can be separated. The report of a robust
+run says how much was removed, and from which clients and columns.
 """
 
 from __future__ import annotations
@@ -30,29 +30,31 @@ from flower_pca.results.personal import SEPARABLE, UNMEASURED, PersonalResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.steps import TrackingResult
 
-# If so many times more entries were removed than are outliers, most of them are something else.
-_MOSTLY: Final = 2.0
+# If more than this many times as many entries were removed as are outliers, most removed entries are not outliers.
+_MANY_MORE: Final = 2.0
 _TAKEN: Final = ("entries taken out", "far off")
 
 
 def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
-    """Return paragraphs on the two parts, on how much was removed, and on where the sparse part is."""
+    """Return paragraphs that explain the two parts of rows, how much was removed, and who knows the sparse part."""
     unit = "" if result.scale_ is None else " of the scaled columns"
     taken, far = float(result.removed_share_.mean()), result.outlier_share_
     times = min(result.cut_ or FAR, FAR)
     said = [
         "Rows are the sum of a low-rank part, to which the components and variances belong, and of a sparse part. "
-        f"Entries that lie further than {result.threshold_:.3g}{unit} from the low-rank part were taken out, in part "
-        f"or in full: {taken:.2%} of all entries. Far off, by more than {times:g} times as much, are {far:.2%}. Shares "
-        "of the variance are of the low-rank part alone, whatever was taken out."
+        f"Entries that differ by more than {result.threshold_:.3g}{unit} from the low-rank part were taken out, in "
+        f"part or in full: {taken:.2%} of all entries. Entries that differ by more than {times:g} times as much count "
+        f"as far off: {far:.2%} of all entries. Shares of the variance refer to the low-rank part only."
     ]
-    if taken > _MOSTLY * far:
+    if taken > _MANY_MORE * far:
         said.append(
-            "Most of the corrected entries are not far off. They may be noise of the measurement, or a low-rank part "
-            "that does not fit, rather than faults in single entries."
+            "Most of the corrected entries are not far off. They may come from measurement noise or from a low-rank "
+            "part that does not fit, rather than from errors in single entries."
         )
     if taken_out(result, shards) is None:
-        said.append("Only the clients know which entries these are, because this page was made without their rows.")
+        said.append(
+            "Only the clients know which entries were taken out, because this page was made without their rows."
+        )
         if result.clients_ is None:
             said.append(
                 "The server has seen only sums over all clients, so the shares of single clients are not known."
@@ -61,7 +63,7 @@ def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str
 
 
 def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
-    """Return tables of what was removed, by client and by column."""
+    """Return tables of the entries that were removed, by client and by column."""
     known = taken_out(result, shards)
     if known is None:
         return [*_by_client(result), _columns(result)]
@@ -80,14 +82,14 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
 
 
 def _by_key(result: RobustResult) -> dict[int, Array]:
-    """Return rows, share removed and share of outliers for each client, or {} if the server saw sums only."""
+    """Return each client's number of rows, share of removed entries and share of outliers, or {} if only sums exist."""
     if result.client_keys_ is None or result.clients_ is None:
         return {}
     return dict(zip(result.client_keys_.tolist(), result.clients_, strict=True))
 
 
 def _by_client(result: RobustResult) -> list[str]:
-    """Return the table of what clients have reported, if the server saw single answers."""
+    """Return a table of the shares that clients have reported, or no table if the server has seen only sums."""
     rows = [
         [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
         for key, (n, taken, far) in _by_key(result).items()
@@ -106,7 +108,7 @@ def _columns(result: RobustResult) -> str:
 
 
 def personal_words(result: PersonalResult) -> list[str]:
-    """Return paragraphs on what is shared, what is own, and what theta means for it."""
+    """Return a paragraph on the numbers of shared and own components, and on whether theta says that they separate."""
     said = [
         f"All clients share {_count(result.n_components_, 'component')}. In addition, each client has "
         f"{result.own_in_words} of its own."
@@ -115,7 +117,7 @@ def personal_words(result: PersonalResult) -> list[str]:
         if np.isnan(result.theta_):
             sentence = f"Theta, which shows whether shared and local components can be separated, was {UNMEASURED}."
         elif result.theta_ < SEPARABLE:
-            sentence = f"Theta is {result.theta_:.2g}, near 0: shared and local components can hardly be separated."
+            sentence = f"Theta is {result.theta_:.2g}, near 0: shared and local components cannot be separated well."
         else:
             sentence = f"Theta is {result.theta_:.2g}, away from 0: shared and local components can be separated."
         said.append(sentence)
@@ -125,7 +127,7 @@ def personal_words(result: PersonalResult) -> list[str]:
 
 
 def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
-    """Return tables of clients: errors with and without own components, and the columns of these."""
+    """Return a table of clients, with errors with and without own components, and the columns of these components."""
     keys = sorted(key for key in result.local if OWN in result.local[key])
     if not keys:
         return []
@@ -154,16 +156,16 @@ def _count(number: int, noun: str) -> str:
 
 
 _WITHOUT_NOISE: Final = (
-    "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They "
-    "have no noise, so the privacy budget does not cover them. Leave them out of what you pass on."
+    "The table of clients and the pictures of scores and errors are made from the clients' rows without noise, so the "
+    "privacy budget does not cover them. Do not pass on this table and these pictures."
 )
-_COLUMNS: Final = 4  # columns whose means and deviations are listed
-_SITES: Final = 12  # names of clients in a sentence
-_ROWS: Final = 10  # farthest rows that are listed
+_COLUMNS: Final = 4  # maximum number of columns whose means and deviations are listed
+_SITES: Final = 12  # maximum number of clients that a sentence names
+_ROWS: Final = 10  # maximum number of unusual rows that are listed
 
 
 def words(result: Result, shards: Shards) -> list[str]:
-    """Return paragraphs that only this kind of result has, besides its findings."""
+    """Return the paragraphs that only this kind of result has, in addition to the findings of all results."""
     if isinstance(result, RobustResult):
         return robust_words(result, shards)
     if isinstance(result, PersonalResult):
@@ -174,7 +176,7 @@ def words(result: Result, shards: Shards) -> list[str]:
 
 
 def of(result: Result, shards: Shards) -> list[str]:
-    """Return the tables of findings and of clients."""
+    """Return the tables of the components and the clients, or the tables of a tracking run."""
     if isinstance(result, TrackingResult):
         return of_steps(result)
     heads, lines = result.summary().components
@@ -182,7 +184,7 @@ def of(result: Result, shards: Shards) -> list[str]:
 
 
 def of_rotation(rotation: Rotation | None) -> list[str]:
-    """Return the rotated components, if requested, and the loadings of all columns."""
+    """Return tables of the rotated components and of their loadings for all columns, or [] without a rotation."""
     if rotation is None:
         return []
     heads, lines = rotation.listing()
@@ -195,7 +197,7 @@ def of_rotation(rotation: Rotation | None) -> list[str]:
 
 
 def of_steps(result: TrackingResult) -> list[str]:
-    """Return tables of the last basis and of the steps."""
+    """Return tables of the basis of the last step and of all kept steps."""
     heads, basis = result.summary().components
     changes = set(result.changes_.tolist())
     figures = zip(result.rows_, result.subspace_change_, result.residuals_, result.outliers_, strict=True)
@@ -203,7 +205,7 @@ def of_steps(result: TrackingResult) -> list[str]:
         [f"{j}", f"{n:,}", f"{moved:.1e}", f"{left:.1e}", f"{far:,}", "yes" if j in changes else ""]
         for j, (n, moved, left, far) in enumerate(figures, result.first_)
     ]
-    if not result.first_:  # The very first step has no previous step.
+    if not result.first_:  # The first step has no previous step to compare with.
         rows[0][2:4] = ["", ""]
     return [
         html.table("Basis of the last step", heads, basis, words=[2]),
@@ -212,7 +214,7 @@ def of_steps(result: TrackingResult) -> list[str]:
 
 
 def named_sites(result: Result) -> str:
-    """Return a sentence with the names of the clients, or "" if they have none."""
+    """Return a paragraph with the names of the clients, or "" if clients have no names."""
     names = [name for _, name in sorted(result.site_names.items())]
     if len(names) > _SITES:
         names[_SITES:] = [f"and {len(names) - _SITES} more"]
@@ -240,7 +242,7 @@ def messages(history: History) -> str:
 
 
 def failures(history: History, names: Mapping[int, str]) -> str:
-    """Return tables of clients that missed a message, and of clients that strayed, with the reasons."""
+    """Return tables of the clients that failed to answer a message, and of the clients with notes, with the reasons."""
     left = [(record, node, why) for record in history for node, why in record.failures.items()]
     strayed = [(record, node, why) for record in history for node, why in record.notes.items()]
     return _reasons("Clients that were left out", left, names) + _reasons("Clients that had strayed", strayed, names)
@@ -255,7 +257,7 @@ def _reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int
 
 
 def _clients(result: PCAResult, shards: Shards) -> list[str]:
-    """Return tables of the clients, as far as their rows are at hand."""
+    """Return the tables of the clients, which depend on the kind of result and on whether rows are given."""
     if isinstance(result, RobustResult):
         return robust_tables(result, shards)
     if isinstance(result, PersonalResult):
@@ -273,13 +275,13 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
         return [table + html.paragraph(_WITHOUT_NOISE)]
     if result.is_by_site:
         return [table]
-    return [table, _means(result, shards), _furthest(result, shards)]
+    return [table, _means(result, shards), _most_unusual_rows(result, shards)]
 
 
 def _means(result: PCAResult, shards: Sequence[Any]) -> str:
-    """Return a table of the means and deviations of the columns with the largest weights, by client.
+    """Return a table of the clients' means and deviations, for the columns with the largest weights.
 
-    If there are many clients, only those farthest from the others are shown.
+    If there are many clients, only the clients with the most unusual means are shown.
     """
     found = sites.of(result, shards)
     names, chosen = facts.names_of(result), found.striking[:_COLUMNS]
@@ -297,8 +299,8 @@ def _means(result: PCAResult, shards: Sequence[Any]) -> str:
     return html.table(title, head, [["all rows", *every], *rows], words=[0])
 
 
-def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
-    """Return a table of the rows farthest beyond the 99 % limits, with the columns that cause it."""
+def _most_unusual_rows(result: PCAResult, shards: Sequence[Any]) -> str:
+    """Return a table of the rows farthest beyond the 99 % limits, with the columns that contribute most."""
     found = sites.furthest(result, shards)
     if found is None:
         return ""

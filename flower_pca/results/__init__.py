@@ -1,1 +1,1 @@
-"""The results of runs: classes that summarize, save and project."""
+"""The results of runs: classes that summarize and save a result, and project rows."""

@@ -21,14 +21,14 @@ def write(
     variances: Mapping[str, Array],
     params: Mapping[str, Any],
 ) -> None:
-    """Write obsm, varm and uns as scanpy.pp.pca does. Genes that the run left out get zero loadings."""
+    """Fill obsm, varm and uns as scanpy.pp.pca does. Genes that the run left out get zero loadings."""
     genes = {clean(str(name)): j for j, name in enumerate(adata.var_names)}
     places = np.arange(len(genes)) if names is None else np.array([genes[clean(str(name))] for name in names])
     loadings = np.zeros((len(genes), len(components)))
     loadings[places] = components.T
-    some = len(places) < len(genes)
-    which = {"use_highly_variable": some, **({"mask_var": "highly_variable"} if some else {})}
-    # By default, scanpy calls the loadings PCs and the rest pca.
+    selected = len(places) < len(genes)
+    which = {"use_highly_variable": selected, **({"mask_var": "highly_variable"} if selected else {})}
+    # With the default key, scanpy stores the loadings under "PCs" and the variances under "pca".
     usual = key == "X_pca"
     adata.obsm[key] = scores
     adata.varm["PCs" if usual else key] = loadings

@@ -1,4 +1,4 @@
-"""Draw a result. Only this module of the room imports `plots`, because `plots` imports results."""
+"""Draw a result. Only this module of `results` imports `plots`, and does so late, because `plots` imports `results`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def draw(result: Any, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
-    """Draw a picture of a result into a file: see `flower_pca.plots.draw`."""
+    """Draw a picture of a result into a file, and return its path. See `flower_pca.plots.draw`."""
     from flower_pca import plots
 
     return plots.draw(result, what, path, shards=shards)

@@ -1,6 +1,6 @@
-"""The summary of a result: the source of texts, JSON, HTML pages, notebooks and pictures.
+"""The summary of a result, from which texts, JSON, HTML pages, notebooks and pictures are made.
 
-Every class of results has a method `summary`. A family of algorithms adds its own lines in its result class.
+Every result class has a method `summary`. A family of algorithms adds its figures in its own result class.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from flower_pca.results.left_out import LeftOut, left_out_in_words
 
 Tone = Literal["bad", "warn", "good", "plain"]
 
-FOUND: Final = 3  # components with a sentence of their own
-_WEIGHTS: Final = 10  # columns that JSON lists for each component
-_MOST: Final = 20  # components that a notebook shows
-_NAMED: Final = 4  # columns that the sentence on a component names
-_SHARE: Final = 0.5  # A column is named if its weight is at least this share of the largest one.
-_ALONE: Final = 0.8  # A component consists of one column if this column has at least this share of the squares.
-INTERVAL: Final = 1.96  # standard errors on either side of a 95 % interval
+FOUND: Final = 3  # maximum number of components that are described in a sentence
+_WEIGHTS: Final = 10  # maximum number of columns that JSON lists for each component
+_MOST: Final = 20  # maximum number of components that a notebook shows
+_NAMED: Final = 4  # maximum number of columns named in the sentence about a component
+_SHARE: Final = 0.5  # A column is named if its weight is at least this share of the largest weight.
+_ALONE: Final = 0.8  # Only one column is named if it has at least this share of the sum of squared weights.
+INTERVAL: Final = 1.96  # half-width of a 95 % interval, in standard errors
 
 
 class Fact(NamedTuple):
-    """A figure: its name in JSON, its label, its value, its text, and whether it describes the run.
+    """A figure of a result: its name in JSON, its label, value and text, and whether it is about the run itself.
 
-    A fact without a label is for JSON only. A fact without a name is for readers only.
+    A fact without a label appears only in JSON. A fact without a name appears only in texts for readers.
     """
 
     key: str
@@ -43,14 +43,14 @@ class Fact(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """A sentence, and its tone: good news, a warning, or a fault that makes the rest worthless."""
+    """A sentence about a result, with its tone: plain, good news, a warning, or a failure of the whole run."""
 
     words: str
     tone: Tone = "plain"
 
 
 class Listing(NamedTuple):
-    """A table: column heads, and lines of cells. The last cell of a line holds words."""
+    """A table with column heads and lines of cells. The last cell of each line is text, the others are numbers."""
 
     heads: list[str]
     lines: list[list[str]]
@@ -58,7 +58,7 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """What a result says about itself. `print` shows it as text.
+    """A description of a result in sentences, figures and a table. `print` shows it as text.
 
     Attributes
     ----------
@@ -67,11 +67,11 @@ class Summary:
     size : str
         The size of the table, such as "110 rows x 10 columns".
     facts : sequence of Fact
-        Figures, under the names that JSON has and the words that a reader has.
+        Figures, each with its name in JSON and its label for readers.
     findings : sequence of str
-        Sentences on what was found.
+        Sentences about the components that the run found.
     remarks : sequence of Remark
-        Sentences on how far the result may be relied on, each in a tone.
+        Sentences about the reliability of the result, each with a tone.
     components : Listing
         The components as a table.
     """
@@ -93,19 +93,19 @@ class Summary:
 
 
 class AnyResult(Protocol):
-    """The interface of a result for code that shows it."""
+    """The interface that code needs to show a result."""
 
     def summary(self, *, digits: int = 4) -> Summary:
-        """Return what the result says about itself."""
+        """Return a description of the result in sentences, figures and a table."""
 
 
 def plain(key: str, value: Any) -> Fact:
-    """Make a figure for JSON only."""
+    """Return a figure that appears only in JSON."""
     return Fact(key, "", value, "")
 
 
 def of_status(status: Status) -> list[Remark]:
-    """Return remarks on why a run ended: bad news first, and doubts apart from good news."""
+    """Return remarks on how a run ended: its failure, or warnings about its result followed by the good news."""
     if not status.ok:
         kind = status.outcome.value.replace("_", " ")
         return [Remark(Sentence(f"The run has not reached its goal ({kind}): {marks_of(status.words)}."), "bad")]
@@ -123,14 +123,14 @@ _ENDS: Final = {
 
 
 def ending(status: Status, rounds: int, left_out: Mapping[int, LeftOut]) -> str:
-    """Write how a run ended in a few words: "converged after 2 rounds". `of_status` adds the doubts."""
+    """Describe in a few words how a run ended: "converged after 2 rounds". `of_status` returns the warnings."""
     ended = _ENDS.get(status.outcome, status.outcome.value.replace("_", " "))
     without = f", without {labels.series([out.name for out in left_out.values()])}" if left_out else ""
     return f"{ended} after {labels.count(rounds, 'round')}{without}"
 
 
 def of_left_out(left_out: Mapping[int, LeftOut]) -> list[Remark]:
-    """Return a remark on the sites that were left out. Otherwise a reader might think that their rows count."""
+    """Return a warning about the sites that were left out, so that no reader assumes that their rows are included."""
     return [Remark(words, "warn")] if (words := left_out_in_words(left_out)) else []
 
 
@@ -145,18 +145,18 @@ def of_messages(history: History) -> list[Fact]:
 
 
 def of_answers(*, masked: bool) -> Fact:
-    """Return who has seen the answers of single clients."""
+    """Return whether the server has seen the answers of single clients or only sums, as a figure for readers."""
     text = "seen in sums only" if masked else "seen by the server"
     return Fact("", "answers of a client", None, text, run=True)
 
 
 def clients(history: History) -> int:
-    """Return the number of clients: the largest number that answered one message."""
+    """Return the number of clients, which is the largest number of answers to one message."""
     return max((record.answered for record in history), default=0)
 
 
 def columns_of(weights: Array, names: Sequence[str]) -> str:
-    """Write which columns a component consists of: "glucose and weight against age"."""
+    """Describe a component by the columns with the largest weights: "glucose and weight against age"."""
     if not len(weights) or not np.any(weights):
         return "no column"
     order = labels.leading(weights, _NAMED)
@@ -171,7 +171,7 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
 
 
 class OfColumns(Protocol):
-    """Anything with columns, by name or by position."""
+    """An object with columns that are matched by name or by position."""
 
     @property
     def n_features_in_(self) -> int:
@@ -179,36 +179,36 @@ class OfColumns(Protocol):
 
     @property
     def feature_names_in_(self) -> Array | None:
-        """The names of the columns, or None if they go by position."""
+        """The names of the columns, or None if columns are matched by position."""
 
 
 def names_of(result: OfColumns) -> list[str]:
-    """Return the name of each column of a result."""
+    """Return the name of each column of a result, made up from its position if it has none."""
     return labels.column_names(result.feature_names_in_, result.n_features_in_)
 
 
 def plain_names(result: OfColumns) -> list[str] | None:
-    """Return the names of columns for JSON, or None if columns go by position."""
+    """Return the names of columns for JSON, or None if columns are matched by position."""
     if result.feature_names_in_ is None:
         return None
     return [str(name) for name in result.feature_names_in_]
 
 
 def heading(title: str, shown: int, every: int, which: str) -> str:
-    """Write a title. If not all entries are shown, say how many and which: "Columns, the 20 with most"."""
+    """Return the title. If not all entries are shown, add how many and which: "Columns, the 20 with most"."""
     if shown < every:
         return f"{title}, the {shown} {which}"
     return title
 
 
 def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the columns with the largest weights in a component, largest first, as plain values."""
+    """Return the columns with the largest weights in a component for JSON, largest weight first."""
     largest = labels.leading(row, _WEIGHTS)
     return [{"column": names[j], "weight": float(row[j])} for j in largest]
 
 
 def in_text(result: AnyResult, *more: str) -> str:
-    """Write the components as plain text, with bad news before them and other remarks after them."""
+    """Return the components as a plain text table, with failures of the run above it and further remarks below it."""
     summary = result.summary()
     bad = summary.of_tone("bad")
     others = [words for words in more if words not in bad]
@@ -216,7 +216,7 @@ def in_text(result: AnyResult, *more: str) -> str:
 
 
 def in_html(result: AnyResult) -> str:
-    """Write the components as HTML for a notebook, in the notebook's colors, with all remarks."""
+    """Return the components as an HTML table for a notebook, in the notebook's colors, with all remarks."""
     summary = result.summary()
     heads, lines = summary.components
     body = "".join(_row("td", line) for line in lines[:_MOST])
@@ -231,7 +231,7 @@ def in_html(result: AnyResult) -> str:
 
 
 def in_json(facts: Iterable[Fact]) -> dict[str, Any]:
-    """Return the figures by their names."""
+    """Return the values of the figures by their names in JSON."""
     return {fact.key: fact.value for fact in facts if fact.key}
 
 
@@ -245,7 +245,7 @@ def _sentence(words: str) -> str:
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:
-    """Write a table row whose last cell is text."""
+    """Return an HTML table row with numbers aligned to the right, and text in its last cell."""
     sides = ["right"] * (len(cells) - 1) + ["left"]
     sided = zip(sides, cells, strict=True)
     parts = [f'<{tag} style="text-align: {side}">{escape(c)}</{tag}>' for side, c in sided]
@@ -253,11 +253,11 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 
 def weights_with_errors(row: Array, errors: Array, names: Sequence[str], *, most: int = 3) -> str:
-    """Write the largest weights with their errors and columns: "+0.71 ± 0.02 glucose"."""
+    """Return the largest weights with their standard errors and columns, as text: "+0.71 ± 0.02 glucose"."""
     heaviest = labels.leading(row, most)
     return ", ".join(f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest)
 
 
 def with_errors(figures: Sequence[str], errors: Array) -> list[str]:
-    """Write figures, each with its standard error: "3.281 ± 0.15"."""
+    """Return figures, each with its standard error, as text: "3.281 ± 0.15"."""
     return [f"{figure} ± {error:.2g}" for figure, error in zip(figures, errors, strict=True)]

@@ -1,4 +1,4 @@
-"""The sites whose rows are in the result of a run, and the sites that were left out, with the reason."""
+"""The sites whose rows are in a result, and the sites that were left out, each with the reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from flower_pca.base import labels
 from flower_pca.base.history import History
 
-_LISTED: Final = 20  # sites that a sentence names
+_LISTED: Final = 20  # maximum number of sites that a sentence names
 
 
 class LeftOut(NamedTuple):
@@ -34,37 +34,37 @@ def parted(
     Parameters
     ----------
     names : mapping
-        The names of clients that have one.
+        The names of clients, by number in the run. Clients without a name are not in it.
     everyone : iterable of int
-        The clients that there were, as the run calls them.
+        The numbers of all clients in the run.
     contributors : collection of int
-        Those of them whose rows are in the result.
+        The numbers of the clients whose rows are in the result.
     history : History
-        The messages, which say why a client has failed.
+        The messages of the run, which record why clients failed.
     otherwise : str
-        Why a client that has never failed was left out.
+        The reason to report for a client that was left out without a failure.
     keys : mapping or None, default=None
-        What a result calls clients, if it calls them otherwise than the run does.
+        The keys of clients in the result, if they differ from the numbers in the run.
     unasked : mapping, default={}
-        Why clients were left out before the first message.
+        The reasons why clients were left out before the first message.
     """
     keys = keys or {}
     why = {client: reason for record in history for client, reason in record.failures.items()}
-    there, out = dict[int, str](), dict[int, LeftOut]()
+    included, excluded = dict[int, str](), dict[int, LeftOut]()
     for client in {*everyone, *names}:
         key = keys.get(client, client)
         if client not in contributors:
             called = names.get(client) or labels.client_name({}, key)
-            # A node puts its name before its reason, and the result already has the name.
+            # A node writes its name before its reason. The name is removed, because `LeftOut` holds it separately.
             reason = why.get(str(client), unasked.get(client, otherwise)).removeprefix(f"{called}: ").rstrip(".")
-            out[key] = LeftOut(called, reason)
+            excluded[key] = LeftOut(called, reason)
         elif client in names:
-            there[key] = names[client]
-    return {"site_names": dict(sorted(there.items())), "left_out": dict(sorted(out.items()))}
+            included[key] = names[client]
+    return {"site_names": dict(sorted(included.items())), "left_out": dict(sorted(excluded.items()))}
 
 
 def left_out_in_words(left_out: Mapping[int, LeftOut]) -> str:
-    """Write a sentence on the sites that were left out, with their reasons, or "" if there are none."""
+    """Return a sentence that lists the sites that were left out and the reasons, or "" if no site was left out."""
     if not left_out:
         return ""
     each = [f"{out.name} ({out.why})" for out in list(left_out.values())[:_LISTED]]
@@ -74,10 +74,10 @@ def left_out_in_words(left_out: Mapping[int, LeftOut]) -> str:
 
 
 def plain_left_out(left_out: Mapping[int, LeftOut]) -> dict[str, dict[str, str]]:
-    """Return the sites that were left out, as plain values by key."""
+    """Return the sites that were left out, by key, as plain values for JSON."""
     return {str(key): out._asdict() for key, out in left_out.items()}
 
 
 def unpack_left_out(plain: Mapping[str, Mapping[str, str]]) -> dict[int, LeftOut]:
-    """Restore what `plain_left_out` returned."""
+    """Restore the sites that were left out from the plain values of `plain_left_out`."""
     return {int(key): LeftOut(str(out["name"]), str(out["why"])) for key, out in plain.items()}

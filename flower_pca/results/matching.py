@@ -1,4 +1,4 @@
-"""Match the columns of new rows with those of a result: by name, or by position if either has no names."""
+"""Match the columns of new rows with the columns of a result: by name, or by position if either has no names."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _NOT_KNOWN: Final = "The rows have column names but the result has none, so they
 
 
 def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
-    """Return new rows in the frame of a result, with its columns.
+    """Return new rows in the frame of a result, with the columns of the result.
 
     Parameters
     ----------
     X : array-like
-        The rows; a text is the path or the spec of a file.
+        The rows. A string is the path or the spec of a file.
     frame : Frame
-        The frame, with the names of its columns where they are known.
+        The frame of the result, with the names of its columns if they are known.
     d : int
-        How many columns there are.
+        The number of columns of the result.
     digest : str, default=""
-        Of their sorted names, where only this is known.
+        The digest of the sorted names of the columns, if only the digest is known.
 
     Raises
     ------
     ConfigError
-        If a column is missing, by its name.
+        If a column is missing (the error names it), or if the number of columns differs.
     """
     names = _clean_names(frame.names)
     if frame.covariates is not None and frame.covariates.names:
@@ -61,18 +61,18 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
 
 
 def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: Covariates) -> Table:
-    """Return the rows, and require the features and all covariates by name."""
+    """Return the rows as a table, and require that it has all features and covariates by name."""
     if names is None:
         raise ConfigError(
-            "The result has no names of columns, so the covariates of new rows cannot be distinguished from "
-            "features. Run again with rows that have names of columns."
+            "The result has no column names, so the covariates of new rows cannot be distinguished from features. "
+            "Run again with rows that have column names."
         )
     rows = read(X, (*names, *covariates.names))
     there = {*(rows.names or ()), *rows.texts, *rows.coded}
     if absent := [name for name in covariates.names if not {name, source_of(name)} & there]:
         raise ConfigError(
-            f"The rows given have no column {enumeration(absent)}, but the run removed its effect. Give the rows with "
-            "this column."
+            f"The rows given have no column {enumeration(absent)}, but the run removed its effect. Add this column to "
+            "the rows."
         )
     _check(rows, rows.names or (), names, "")
     return rows
@@ -83,7 +83,7 @@ def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> Table:
-    """Return the rows, with their names if columns are matched by name. Require all needed columns."""
+    """Return the rows as a table that contains all needed columns. It keeps its names only if they are matched."""
     rows = read(X, names)
     by_name = names is not None or bool(known)
     if by_name != (rows.names is not None):
@@ -104,24 +104,25 @@ def read(X: Any, names: tuple[str, ...] | None = None) -> Table:
 
 
 def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
-    """Return the rows with columns in the order of these names, or sorted by name if the result knows no names."""
+    """Return the rows with columns in the order of these names, or sorted by name if `names` is None."""
     names = _clean_names(names)
     rows = rows_by_name(X, names, known)
     if rows.names is None:
         return rows.values
-    own = Columns(rows.names, _WHO)
-    wanted = own.in_order if names is None else names
+    columns = Columns(rows.names, _WHO)
+    wanted = columns.in_order if names is None else names
     return rows.pick(wanted, _WHO).values
 
 
 def in_order(components: Array, names: Any, wanted: Any) -> Array:
-    """Return components of another result with columns in the wanted order, if both have names."""
+    """Return the components of another result with columns in the wanted order, or unchanged if names are missing."""
     if names is None or wanted is None:
         return components
-    own = Heading.of_names(names, len(names))
+    other = Heading.of_names(names, len(names))
     ours = Heading.of_names(wanted, len(wanted))
-    if not own.like(ours):
-        raise own.mismatch("the other result", ours, "this one").error(ConfigError, "Compare others.")
+    if not other.like(ours):
+        remedy = "Compare results with the same columns."
+        raise other.mismatch("the other result", ours, "this result").error(ConfigError, remedy)
     places = Columns(tuple(names)).places(tuple(wanted))
     return np.asarray(components[:, places])
 

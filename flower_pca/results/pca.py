@@ -1,4 +1,4 @@
-"""`PCAResult`: the result of a run, with scikit-learn's names."""
+"""`PCAResult`: the result of a run, with the attribute names of scikit-learn."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ from flower_pca.stages.site_share import (
     single_names,
 )
 
-_EXPLAINED: Final = 4  # columns of shares in a table at most
-# Fewer rows do not describe a new site: 20 reduce the share of the site from 4.5 % to 1.9 %, 10 only to 3.2 %.
-_NEWCOMER: Final = 20
-_SHRUNK: Final = 0.95  # A hint appears if scores of new rows are smaller by at least this factor.
-# The name of the site stands in brackets if it is known.
-_CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
-# Sites are listed by key, one per line.
-_BY_CLIENT: Final = {"client_keys_": "clients_"}
-# All classes of results, by their names in files.
+_EXPLAINED: Final = 4  # maximum number of explaining columns with shares in a table
+# Fewer rows are too few to harmonize a new site. With 20 rows, harmonizing reduced the share of variance between sites
+# from 4.5 % to 1.9 %, and with 10 rows only to 3.2 %.
+_MIN_ROWS: Final = 20
+_SHRUNK: Final = 0.95  # A hint appears if the shrinkage of a component is below this factor.
+# This matches the number of a client in a text, unless the client's name follows in parentheses.
+_CLIENT_NUMBER: Final = re.compile(r"\bclient (\d+)\b(?! \()")
+# Fields with the keys of clients, and the fields with one row for each of these keys.
+_LINES_BY_KEY: Final = {"client_keys_": "clients_"}
+# All result classes, by their names in saved files.
 _KINDS: Final[dict[str, type[PCAResult]]] = {}
 
 
@@ -83,9 +84,9 @@ class PCAResult:
     n_samples_ : int
         Rows of all clients together.
     residuals_ : ndarray of shape (k,) or None
-        ||C z - theta z|| of each component relative to the first eigenvalue. If numbers were sent in fewer bits, or in
-        masked sums, it includes a bound on their rounding errors. None if the components do not approximate eigenvectors
-        of the covariance of all rows.
+        ||C z - theta z|| of each component relative to the first eigenvalue. If numbers were sent in fewer bits or in
+        masked sums, this includes a bound on the rounding errors. None if the components do not approximate
+        eigenvectors of the covariance of all rows.
     sine_estimate_ : float or None
         Estimated sine of the largest angle to the true subspace, residual / gap. None if the gap may be no larger than
         the residual, for example if eigenvalues k and k+1 are tied, so that no single subspace is the true one. None if
@@ -93,42 +94,44 @@ class PCAResult:
     mse_ : float or None
         Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
     rounds : int
-        Rounds of the algorithm's stage; `history` has all messages.
+        Number of rounds in the algorithm's own stage. `history` lists the messages of all stages.
     status, history
-        Why the run ended; what happened in each round.
+        Why the run ended, and what happened in each round.
     algorithm, seed, centered
         The algorithm's spec string, the seed, and whether the run was centered.
     answers : str
         "fixed" if every client answered from fixed statistics of its rows, else "rows".
     config : mapping
-        The configuration of the run, as plain values: `flower_pca.assembly.config(**config)` makes it again.
+        The configuration of the run, as plain values: `flower_pca.assembly.config(**config)` recreates it.
     local : mapping
-        What clients keep for themselves, by their position. `simulate` returns it, and `save` leaves it out.
+        Local results that clients do not send, by the client's position. `simulate` returns them, and `save` leaves
+        them out.
     fill_ : ndarray of shape (d,) or None
         The value that replaces a missing value in each column, its mean. None if no missing values were allowed.
     histograms_ : ndarray of shape (2, bins) or None
         Number of rows of all clients in each bin of T2 and of SPE, after a run with `monitor`, else None. See
         `analysis.Monitor`.
     histograms_of : str
-        "left out" if each of these rows was compared with components that were fitted without this row, so that limits
-        hold for new rows. "rows" if the components were fitted to it.
+        "left out" if each row was compared with components that were fitted without this row, so that limits hold for
+        new rows. "rows" if the components were fitted to all rows.
     cross_ : ndarray of shape (k, k) or None
         Covariances along the components, Z'CZ / (n - 1), if the components are not orthonormal, else None.
     loading_errors_, variance_errors_ : ndarray or None
-        Standard errors of the loadings, (k, d), and of the variances, (k,): how far they would move with other rows of
+        Standard errors of the loadings, (k, d), and of the variances, (k,): how much they would vary with new rows from
         the same sites. None without `standard_errors`. See `stages.standard_errors`.
     site_loading_errors_, site_variance_errors_ : ndarray or None
-        The same errors for other sites. None for a single client, too.
+        Standard errors that show how much loadings and variances would vary with new sites. None without
+        `standard_errors`, and with a single client.
     noise_thresholds_ : ndarray of shape (k + 1,) or None
-        The variance that noise alone would reach, for each component and for the next one, after a run with
-        n_components="signal", else None. See `stages.signal`.
+        The variance that noise alone would reach, for each component and for the first component left out, after a run
+        with n_components="signal", else None. See `stages.signal`.
     site_share_ : ndarray of shape (k,) or None
-        The share of each component's variance that lies between sites: the eta squared of an analysis of variance of
-        the scores by site. None if the server cannot know it: under masks, noise and max_share, for robust,
-        personalized and sparse components, and for very many sites of many columns. None with adjust="site" and with
-        harmonize, too, because rows have set the means of their own site.
+        The share of each component's variance between sites, which is eta squared in an analysis of variance of the
+        scores by site. None if the server cannot compute it: with masks, noise or max_share, for robust, personalized
+        and sparse components, and for very many sites with many columns. Also None with adjust="site" and with
+        harmonize, because the means of each site were estimated from its own rows.
     sites_ : int or None
-        The number of sites that these shares compare, or None.
+        The number of sites that `site_share_` compares, or None.
     explained_names_ : tuple of str
         The names in `explained_by_`.
     explained_shares_ : ndarray of shape (m, k) or None
@@ -136,38 +139,40 @@ class PCAResult:
     explained_before_names_, explained_before_shares_
         The names and shares in `explained_before_`. None without `harmonize` or without `explain`.
     adjusted_by_ : tuple of str
-        The covariates whose influence the run removed because of `adjust`, and "site" if it subtracted each site's own
-        means.
+        The covariates whose effect the run removed because of `adjust`, and "site" if the run subtracted the means of
+        each site.
     covariate_mean_, slopes_ : ndarray or None
         The means of the q covariates, (q,), and how much each column changes with each covariate, (q, d). "site" is not
-        among the q. None without covariates.
+        one of the q covariates. None without covariates.
     covariate_inverse_ : ndarray of shape (q, q) or None
-        The pseudo-inverse of the covariates' products about their means, from which leverages of rows follow.
+        The pseudo-inverse of the covariates' products about their means, from which the leverages of rows are computed.
     adjusted_degrees_ : int
-        The degrees of freedom of covariates and sites.
+        The number of degrees of freedom that covariates and sites take.
     harmonized_by_ : str
         "combat" if sites were harmonized, else "".
     kept_ : tuple of str
-        The covariates whose influence was kept by `harmonize`. It is in `slopes_`.
+        The covariates whose effect `harmonize` preserved. Their slopes are in `slopes_`.
     grand_, sigma_ : ndarray of shape (d,) or None
-        The grand mean of each column, and its deviation about what sites and covariates explain, if sites were
-        harmonized, else None.
+        The grand mean of each column, and the standard deviation of what sites and covariates do not explain of the
+        column. None if sites were not harmonized.
     site_location_, site_scale_ : ndarray of shape (d,) or None
-        How the site differs from all sites, in a result for rows of one site: see `at_site`.
+        The location and scale of one site, in a result for rows of this site, else None. See `at_site`.
     feature_names_in_ : ndarray of shape (d,) or None
-        Names of the columns, in the order of the columns here. None if columns are matched by position.
+        Names of the columns, in the order of the columns of `components_`. None if columns are matched by position.
     feature_digest : str
-        SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
+        SHA-256 of the sorted names, if clients do not send the names. "" if columns have no names.
     site_names : mapping
         Names of the contributing clients by key, as in `local`. Clients without a name are not in it.
     left_out : mapping
         Clients whose rows are not in the result, by key, each with its `name` and `why`.
     decisions : tuple of str
-        What the run decided by itself and why, for example the algorithm of algorithm="auto".
+        Automatic choices of the run and the reasons, for example which algorithm algorithm="auto" has chosen.
     hints : tuple of str
-        Hints about columns that dominate the components by their size: an identifier, or another unit.
+        Hints about suspicious data, for example about a column that dominates the components because it is an
+        identifier or has a different unit.
     privacy : Spent or None
-        What differential privacy has cost, or None without it. With it, counts, means and variances are noisy.
+        The privacy cost of a run with differential privacy, else None. With differential privacy, counts, means and
+        variances are noisy.
 
     Examples
     --------
@@ -182,13 +187,14 @@ class PCAResult:
     (60, 2)
     """
 
-    # Whether the components are all that describes a row.
+    # Whether the shared components alone describe a row, without own components or a sparse part.
     complete: ClassVar[bool] = True
     # Whether the components approximate eigenvectors of the covariance of all rows.
     pooled: ClassVar[bool] = True
+    # Whether `transform` is a projection.
     projects: ClassVar[bool] = True
-    variance_of: ClassVar[str] = "the variance"  # what `site_share_` and `explained_shares_` are shares of
-    share_head: ClassVar[str] = "share"  # the same for the head of a column of shares
+    variance_of: ClassVar[str] = "the variance"  # the quantity that the components explain a share of, for sentences
+    share_head: ClassVar[str] = "share"  # the head of a table column with shares of this quantity
 
     components_: Array
     explained_variance_: Array
@@ -260,11 +266,11 @@ class PCAResult:
 
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
-        """Return the fields that follow from a finished model. The result of a family adds its own."""
+        """Return the fields that follow from a finished model. Subclasses add their own fields."""
         fields = fields_of(model)
         if cls.pooled and model.pooled and fields["cross_"] is None:
             return fields
-        # The residuals and the gap belong to another matrix, or the components are not eigenvectors.
+        # Residuals and gap refer to another matrix than the covariance of all rows, or components are no eigenvectors.
         return {**fields, "residuals_": None, "sine_estimate_": None}
 
     @property
@@ -279,7 +285,7 @@ class PCAResult:
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """The share of the total variance along each component, (k,). With dp it is a guess."""
+        """The share of the total variance along each component, (k,). With `dp`, noise makes it inaccurate."""
         total = self.total_variance_
         if self.privacy is not None:
             total = max(total, float(self.explained_variance_.sum()))
@@ -289,9 +295,9 @@ class PCAResult:
     def explained_by_(self) -> dict[str, Array]:
         """The share of each component's variance that other columns explain, {name: (k,)}.
 
-        It is the R squared of a least squares fit of the scores on columns that are not features. There is an entry for
-        each column that the run was asked to explain by. If there are several columns, there is an entry for all of
-        them together. An entry "site beyond ..." is the part of the rest that lies between sites.
+        The share is the R squared of a least squares fit of the scores on columns that are not features. There is an
+        entry for each column of the option `explain`, and if there are several columns, an entry for all of them
+        together. An entry "site beyond ..." is the part of the remaining variance that is between sites.
         """
         if self.explained_shares_ is None:
             return {}
@@ -301,9 +307,9 @@ class PCAResult:
     def explained_before_(self) -> dict[str, Array]:
         """The shares of `explained_by_` before sites were harmonized, {name: (k,)}.
 
-        They are about the scores of the original rows along the same components. The entry "site" is the share between
-        sites. After harmonizing, it is known for new rows only, because the rows of the run have set the means of their
-        own site.
+        These shares are about the scores of the original rows along the same components. The entry "site" is the share
+        between sites. For harmonized rows, this share can only be computed from new rows, because the means of each
+        site were estimated from the rows of the run.
         """
         if self.explained_before_shares_ is None:
             return {}
@@ -311,7 +317,7 @@ class PCAResult:
 
     @property
     def shares_by_name(self) -> dict[str, Array]:
-        """The shares of each component for tables and pictures: between sites, and by a few single columns."""
+        """The shares of each component's variance for tables and pictures: between sites, and by a few columns."""
         columns, before = single_names(self.explained_names_)[:_EXPLAINED], self.explained_before_
         found = {} if self.site_share_ is None else {"between sites": self.site_share_}
         if SITE in before:
@@ -343,12 +349,12 @@ class PCAResult:
 
     @property
     def singular_values_(self) -> Array:
-        """The singular values of all rows stacked, in the frame, (k,)."""
+        """The singular values of the matrix of all rows, in the frame, (k,)."""
         return np.asarray(np.sqrt(self.explained_variance_ * max(self.n_samples_ - 1, 1)))
 
     @property
     def noise_variance_(self) -> float:
-        """The mean variance of the directions left out (Tipping and Bishop 1999), as in scikit-learn."""
+        """The mean variance of directions outside the components (Tipping and Bishop 1999), as in scikit-learn."""
         rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
         if rest:
             return self.left_out_variance_ / rest
@@ -358,9 +364,9 @@ class PCAResult:
     def shrinkage_(self) -> Array | None:
         """The factor by which scores of new rows are smaller than scores of the run's rows, (k,).
 
-        Components lean towards the rows that they were fitted to, so the scores of new rows are smaller (Lee, Zou,
-        Wright 2010; Dey, Lee 2019). The effect is large if there are more columns than rows. The factor is None if
-        variances are noisy, if rows count only in part, if parties hold different columns, or if components are not
+        Components are biased towards the rows that they were fitted to, so the scores of new rows are smaller (Lee,
+        Zou, Wright 2010; Dey, Lee 2019). The effect is large if there are more columns than rows. The factors are None
+        if variances are noisy, if `max_share` was set, if parties hold different columns, or if components are not
         eigenvectors of the covariance of all rows.
         """
         if not self.is_pooled or self.privacy is not None:
@@ -372,14 +378,14 @@ class PCAResult:
 
     @property
     def shrinkage_hint(self) -> str:
-        """A hint if scores of new rows are clearly smaller, with the remedy, else ""."""
+        """A hint with the remedy if scores of new rows are clearly smaller than scores of the run's rows, else ""."""
         if words := self.shrinkage_in_words:
             return f"{words}. project() corrects this, and so does flower-pca transform --among-own."
         return ""
 
     @property
     def shrinkage_in_words(self) -> str:
-        """A sentence if scores of new rows are clearly smaller, else ""."""
+        """A sentence, without its period, if scores of new rows are clearly smaller than those of the run, else ""."""
         factors = self.shrinkage_
         if factors is None or float(factors.min()) >= _SHRUNK:
             return ""
@@ -399,7 +405,7 @@ class PCAResult:
 
     @property
     def is_by_site(self) -> bool:
-        """Whether rows of a site are adjusted by local results of this site: see `at_site`."""
+        """Whether the rows of a site can be adjusted only with the local results of this site. See `at_site`."""
         return SITE in self.adjusted_by_ or (bool(self.harmonized_by_) and self.site_location_ is None)
 
     @property
@@ -412,10 +418,10 @@ class PCAResult:
 
     @property
     def adjust_(self) -> Covariates | None:
-        """What the run did to rows before the PCA, or None if it did nothing.
+        """The adjustment of rows before the PCA, or None if rows were not adjusted.
 
-        These are the covariates that it removed, with their means and slopes, or the quantities by which sites were
-        harmonized.
+        It has the covariates whose effect was removed, with their means and slopes, or the quantities by which sites
+        were harmonized.
         """
         if self.harmonized_by_:
             effect = None
@@ -429,12 +435,12 @@ class PCAResult:
         return Covariates(names, len(names), within, self.covariate_mean_, self.slopes_)
 
     def with_keys(self, keys: Mapping[int, int]) -> Self:
-        """Return the result with other keys for its clients, and with its clients in the order of these keys."""
+        """Return the result with new keys for its clients, and with its clients in the order of the new keys."""
         result = self
-        for named, lines in _BY_CLIENT.items():
+        for named, lines in _LINES_BY_KEY.items():
             before = getattr(result, named, None)
             if before is not None:
-                # Keys may be node ids of Flower, which are unsigned 64-bit integers.
+                # Keys may be Flower's node ids, which are unsigned 64-bit integers.
                 new = np.array([keys.get(int(key), int(key)) for key in before], dtype=np.uint64)
                 order = np.argsort(new)
                 in_order = getattr(result, lines)[order]
@@ -442,7 +448,7 @@ class PCAResult:
         return result
 
     def with_names(self, keys: Mapping[int, int]) -> Self:
-        """Return the result with texts that call clients by name or by key, instead of their position in the run."""
+        """Return the result with texts that call clients by name or by key, instead of by position in the run."""
         names = {key: out.name for key, out in self.left_out.items()} | {**self.site_names}
 
         def name(found: re.Match[str]) -> str:
@@ -450,7 +456,7 @@ class PCAResult:
             return labels.client_name(names, keys.get(place, place))
 
         def called(words: str) -> str:
-            return Sentence(_CALLED.sub(name, marks_of(words)))
+            return Sentence(_CLIENT_NUMBER.sub(name, marks_of(words)))
 
         status = replace(self.status, words=called(self.status.words))
         decisions, hints = (tuple(map(called, sentences)) for sentences in (self.decisions, self.hints))
@@ -464,42 +470,44 @@ class PCAResult:
         Parameters
         ----------
         site : int, str or mapping
-            The site by its name or its key in `local`, as `simulate` hands these over; or what a node has written for
-            itself, as `flower_pca.results.site.read` reads it.
+            The name of the site or its key in `local`, after `simulate`. Or the local results that the site's node has
+            written, as `flower_pca.results.site.read` returns them.
 
         Raises
         ------
         ConfigError
-            If the run has done neither, or if nothing is known of this site.
+            If the run neither subtracted the means of sites nor harmonized sites, or if the result has no local results
+            of this site.
         """
         return replace(self, **fields_at(self, site))
 
     def harmonize(self, X: Any) -> Self:
-        """Return the result for rows of a new site that had no part in the run. The rows show how the site differs.
+        """Return the result for rows of a new site. The location and scale of the site are estimated from X.
 
         Parameters
         ----------
         X : array-like
-            Rows of the site, 20 at least, with the covariates to keep by name.
+            At least 20 rows of the site, which took no part in the run. Columns with the covariates to keep must have
+            the names of these covariates.
 
         Raises
         ------
         ConfigError
-            If sites were not harmonized in the run, or if there are fewer rows.
+            If the run did not harmonize sites, or if X has fewer than 20 rows.
         """
         if not self.harmonized_by_:
             raise ConfigError('The run did not harmonize sites. Run with harmonize="combat", or call transform.')
         known = replace(self, site_location_=None, site_scale_=None)
         data = match(X, known.frame, self.n_features_in_, digest=self.feature_digest)
-        if data.n < _NEWCOMER:
+        if data.n < _MIN_ROWS:
             raise ConfigError(
-                f"There are {data.n} rows of the new site, but its location and scale need {_NEWCOMER} or more. Wait "
-                "until it has more rows."
+                f"The new site has {data.n} rows, but estimating its location and scale takes at least {_MIN_ROWS}. "
+                "Wait until the site has more rows."
             )
         return replace(self, **fields_at(known, of_site(data)))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return the names of the columns of `transform`: pc1, pc2, ...; `input_features` is ignored."""
+        """Return the names of the columns of `transform`: pc1, pc2 and so on. `input_features` is ignored."""
         return labels.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
     @property
@@ -511,7 +519,7 @@ class PCAResult:
     def axes(self) -> tuple[Array, Array]:
         """Orthonormal axes of the components' span, (d, r), and the variances along them, descending.
 
-        They differ from the components only if these are not orthonormal.
+        The axes differ from the components only if the components are not orthonormal.
         """
         if self.cross_ is None:
             return self.components_.T, self.explained_variance_
@@ -521,7 +529,7 @@ class PCAResult:
     def weights_(self) -> Array:
         """The matrix that turns rows into scores, (k, d): the components, or their pseudo-inverse if not orthonormal.
 
-        Scores are the least squares coordinates of a row in the span.
+        Scores are the least squares coordinates of a row in the span of the components.
         """
         if self.cross_ is None:
             return self.components_
@@ -533,50 +541,51 @@ class PCAResult:
         Parameters
         ----------
         X : array-like
-            The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a file of them. Columns
-            are matched by name; where only X or only the result has names, by position, with a UserWarning.
+            The rows, (n, d), as a dense or sparse array or a data frame, or the path or spec string of a file. Columns
+            are matched by name. If only X or only the result has names, they are matched by position, with a
+            UserWarning.
         """
         return self._data(X).scores(self.weights_.T)
 
     def project(self, X: Any) -> Array:
-        """Return where new rows lie among the rows of the run, (n, k): `transform(X)` divided by `shrinkage_`.
+        """Return scores of new rows that are comparable with the run's rows, (n, k): `transform(X) / shrinkage_`.
 
-        `inverse_transform` takes scores of `transform` only.
+        Do not pass these scores to `inverse_transform`, which takes scores of `transform` only.
 
         Raises
         ------
         ConfigError
-            If `shrinkage_` is not known.
+            If `shrinkage_` is None.
         """
         return self.transform(X) / known_shrinkage(self.shrinkage_)
 
     def with_imputation(self) -> Self:
-        """Return the same result, with the run's mean in place of missing values, as after a run with missing="mean".
+        """Return a result that fills missing values of new rows with the run's means, as after missing="mean".
 
         Raises
         ------
         ConfigError
-            If the run has allowed for no gaps, and was not centered: it knows no means then.
+            If the run allowed no missing values and was not centered, so that no means are known.
         """
         if self.fill_ is not None:
             return self
         if self.centered:
             return replace(self, fill_=self.mean_)
         raise ConfigError(
-            "The run was not centered and allowed no missing values, so it has no means to fill them with. Impute "
-            "them first."
+            "The run was not centered and allowed no missing values, so it has no means that could replace missing "
+            "values. Impute the missing values first."
         )
 
     def inverse_transform(self, scores: Array) -> Array:
-        """Return the rows that have these scores and lie in the span, (n, d), in the data's own units."""
+        """Return the rows, (n, d), that have these scores and are in the components' span, in the original units."""
         return np.asarray(self._units(np.asarray(scores) @ self.components_) + self.mean_)
 
     def _units(self, X: Array) -> Array:
-        """Return rows of the frame in the data's own units, without the mean."""
+        """Return rows of the frame in the original units, without adding the mean."""
         return np.asarray(X if self.scale_ is None else X * self.scale_)
 
     def reconstruction_error(self, X: Any) -> float:
-        """Return the mean squared distance, in the frame, between a row of X and its reconstruction."""
+        """Return the mean squared distance, in the frame, between the rows of X and their reconstructions."""
         data = self._data(X)
         return data.squared_error(self.axes[0]) / data.n
 
@@ -586,13 +595,14 @@ class PCAResult:
         Raises
         ------
         ConfigError
-            If what `transform` does is no projection: it takes far entries out.
+            If `transform` is not a projection, because it removes outlying entries, or if the run removed the effect of
+            covariates.
         """
-        self.require_projecting("A record", "Save it, and load it where the rows are.")
+        self.require_projecting("A record", "Save the result with result.save(path), and load it where the rows are.")
         if self.adjust_ is not None:
             raise ConfigError(
-                "A record has no covariates, but the run removed their effect. Save the result, and load it where "
-                "the rows are."
+                "A record has no covariates, but the run removed their effect, so a record cannot describe it. Save "
+                "the result with result.save(path), and load it where the rows are."
             )
         weights = None if self.cross_ is None else self.weights_
         projection = Projection(
@@ -617,9 +627,9 @@ class PCAResult:
         Parameters
         ----------
         folder : str or path
-            Where to write; it is made if it is not there.
+            The folder to write to, which is created if it does not exist. Its parent must exist.
         X : array-like, default=None
-            The people whose scores to write, as read from a .bed file; None for no `pca.eigenvec`.
+            The genotypes of the people to score, as read from a .bed file. Without X, no `pca.eigenvec` is written.
 
         Returns
         -------
@@ -631,16 +641,16 @@ class PCAResult:
         return plink.write(self, folder, X)
 
     def require_projecting(self, use: str, remedy: str) -> None:
-        """Refuse this use of a result whose `transform` is more than a projection."""
+        """Refuse this use of the result if its `transform` is not a projection."""
         if not self.projects:
             raise ConfigError(
                 f"{use} needs a result that only projects rows, but a {type(self).__name__} does more. {remedy}"
             )
 
     def angle_to(self, other: PCAResult | Array) -> float:
-        """Return the largest principal angle, in radians, to another result or to an array's rows.
+        """Return the largest principal angle, in radians, to the components of another result or the rows of an array.
 
-        If both results have names of columns, columns are matched by name.
+        If both results have column names, columns are matched by name.
         """
         components = other.components_ if isinstance(other, PCAResult) else other
         rows = np.atleast_2d(checks.numbers("The other components", components))
@@ -666,17 +676,17 @@ class PCAResult:
 
         ``adata.obsm["X_pca"]`` gets the scores. ``adata.varm["PCs"]`` gets the loadings, with zeros for genes that the
         run left out. ``adata.uns["pca"]`` gets variances, their shares and parameters. If you pass another key, all
-        three have that name. Only the cells of this object are read, and nothing is sent. As in scanpy, the largest
-        loading of each component is positive.
+        three entries get that name. Only the cells of this object are read, and nothing is sent. As in scanpy, the
+        largest loading of each component is positive.
 
         Parameters
         ----------
         adata : AnnData
             The AnnData object, in memory or backed.
         key : str, default="X_pca"
-            The name in obsm.
+            The name of the entry in obsm.
         layer : str or None, default=None
-            The layer that the run read, as the next two: see `cells`.
+            The layer that the run read. See `cells` for this parameter and the next two.
         normalize : float or None, default=None
             The sum that each cell was scaled to in the run.
         log : bool, default=False
@@ -705,14 +715,14 @@ class PCAResult:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result without `local` to an npz file with a JSON header, and return the path."""
+        """Write the result, without `local`, to an npz file with a JSON header, and return the path."""
         arrays = saved.arrays_of(self)
         # The file may hold scores, which are personal data.
         return files.write(path, "result", saved.header(self), arrays, private="scores_" in arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
-        """Read a file of `save`, as the class of result that was saved."""
+        """Read a file that `save` has written, and return an object of the class that was saved."""
         header, arrays = files.read(path, "result")
         with files.refuse_others(path, "result"):
             kind = saved.class_of(path, header, _KINDS)
@@ -724,12 +734,12 @@ class PCAResult:
         Parameters
         ----------
         what : str
-            "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of this
-            result, and what they show, says `flower_pca.plots.available(result, shards)`.
+            "overview", or the name of a single picture, such as "scree", "loadings", "convergence" or "scores".
+            `flower_pca.plots.available(result, shards)` lists the pictures of this result and what they show.
         path : str or path
-            The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+            The file, which ends in .svg or .png. An old file is replaced only when the new picture is complete.
         shards : sequence of array-like, default=None
-            The clients' rows, which some pictures need.
+            The rows of each client, which some pictures need.
 
         Raises
         ------
@@ -739,17 +749,18 @@ class PCAResult:
         return drawn.draw(self, what, path, shards=shards)
 
     def summary(self, *, digits: int = 4) -> Summary:
-        """Return what was found, in words, figures and a table, and how reliable it is.
+        """Return a summary in sentences, figures and a table, which also says how reliable the result is.
 
         Parameters
         ----------
         digits : int, default=4
-            Digits of the variances in the table.
+            Number of significant digits of the variances in the table.
 
         Returns
         -------
         Summary
-            `print` shows it. Its `facts`, `findings`, `remarks` and `components` are for programs.
+            The summary, which `print` shows as text. Programs can read its `facts`, `findings`, `remarks` and
+            `components`.
         """
         return Summary(
             self._title,
@@ -796,7 +807,7 @@ class PCAResult:
         ]
 
     def _findings(self) -> list[str]:
-        """Return how much variance the components explain, and which columns they consist of."""
+        """Return sentences about the variance that the components explain, and about the columns in each component."""
         clients = labels.count(facts.clients(self.history), "client")
         said = [f"{self._rows} rows of {self._columns} at {clients}."]
         known, k, ratio = self.certainty, self.n_components_, self.explained_variance_ratio_
@@ -814,7 +825,7 @@ class PCAResult:
         return said
 
     def _remarks(self) -> list[Remark]:
-        """Return how reliable the result is, what the run decided by itself, and what is odd about columns."""
+        """Return remarks on the reliability of the result, automatic choices of the run, and suspicious columns."""
         said = [
             *facts.of_status(self.status),
             *(Remark(choice) for choice in self.decisions),
@@ -824,13 +835,14 @@ class PCAResult:
         ]
         if self.certainty is None:
             return said
-        return [_of_noise(self.certainty), *said]
+        return [_remark_on_noise(self.certainty), *said]
 
     def _listing(self, digits: int) -> Listing:
         """Return a table with a line for each component.
 
-        With differential privacy, shares are bounds, and a column says how much of a variance may be noise. If
-        components are not eigenvectors of the rows' covariance, there are no residuals. `digits` is for variances.
+        With differential privacy, shares are bounds, and a column shows how much of a variance may be noise. If
+        components are not eigenvectors of the covariance of all rows, there is no column of residuals. `digits` is the
+        number of digits of variances.
         """
         checks.integer("digits", digits, least=1, most=17)
         known, shares = self.certainty, self.explained_variance_ratio_
@@ -854,27 +866,27 @@ class PCAResult:
         columns |= {name: [f"{share:.1%}" for share in shares] for name, shares in self.shares_by_name.items()}
         if self.shrinkage_hint and self.shrinkage_ is not None:
             columns["new rows"] = [f"{factor:.2f}" for factor in self.shrinkage_]
-        columns["largest weights"] = self._heaviest(facts.names_of(self))
+        columns["largest weights"] = self._largest_weights(facts.names_of(self))
         numbers = [f"{j}" for j in range(1, len(sizes) + 1)]
         lines = [list(line) for line in zip(numbers, sizes, *columns.values(), strict=True)]
         return Listing(["component", "variance", *columns], lines)
 
-    def _heaviest(self, names: Sequence[str]) -> list[str]:
-        """Return for each component the columns with the largest weights, with errors if they are known."""
+    def _largest_weights(self, names: Sequence[str]) -> list[str]:
+        """Return the columns with the largest weights in each component, with standard errors if they are known."""
         if self.loading_errors_ is None:
             return [labels.in_words(weights, names) for weights in self.components_]
         pairs = zip(self.components_, self.loading_errors_, strict=True)
         return [facts.weights_with_errors(weights, off, names) for weights, off in pairs]
 
     def table(self) -> str:
-        """Write variances and heaviest columns as plain text.
+        """Return a plain text table with the variances, and with the columns that have the largest weights.
 
-        Faults of the run stand above the table, and remarks on noise below it.
+        Failures of the run are above the table, and remarks on noise and on sites that were left out are below it.
         """
         out = [remark.words for remark in facts.of_left_out(self.left_out)]
         if self.certainty is None:
             return facts.in_text(self, *out)
-        return facts.in_text(self, _of_noise(self.certainty).words, *out)
+        return facts.in_text(self, _remark_on_noise(self.certainty).words, *out)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._title})"
@@ -884,7 +896,7 @@ class PCAResult:
 
     @property
     def _rows(self) -> str:
-        """The number of rows in words, with "about" if it is noisy."""
+        """The number of rows as text, with "about" if the number is noisy."""
         if self.privacy is None:
             return f"{self.n_samples_:,}"
         return f"about {self.n_samples_:,}"
@@ -905,7 +917,7 @@ class PCAResult:
         return f"{centered}, scaled"
 
     def _variances(self) -> list[Fact]:
-        """Return figures on the explained variance. With noise, they are bounds, and the noise is among them."""
+        """Return figures on the explained variance. With differential privacy, return bounds and the noise instead."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
         names, off, noise = facts.names_of(self), self.variance_errors_, self.noise_thresholds_
         found = [
@@ -940,7 +952,7 @@ class PCAResult:
         ]
 
     def _errors(self) -> list[Fact]:
-        """Return figures on how exact the components are, and on the reconstruction error."""
+        """Return figures on the accuracy of the components, and on the reconstruction error."""
         private = self.privacy is not None
         residuals, sine, mse = self.residuals_, self.sine_estimate_, self.mse_
         found = [facts.plain("residuals", None if residuals is None else residuals.tolist())]
@@ -959,7 +971,7 @@ class PCAResult:
         if self.harmonized_by_ and self.site_location_ is None:
             raise ConfigError(
                 "The run harmonized sites, so rows of a site need the location and scale of this site. Call "
-                "result.at_site(name) first, or result.harmonize(rows) for a site that took no part."
+                "result.at_site(name) first, or result.harmonize(rows) for a site that took no part in the run."
             )
         if SITE in self.adjusted_by_:
             raise ConfigError(
@@ -972,15 +984,15 @@ class PCAResult:
 _KINDS["PCAResult"] = PCAResult
 
 
-def _of_noise(known: Certainty) -> Remark:
-    """Return a remark on the noise. It counts as bad news if no component stands out from it."""
+def _remark_on_noise(known: Certainty) -> Remark:
+    """Return a remark on the noise, which is bad news if no component stands out from the noise."""
     if not (known.signal > 1.0).any():
         return Remark(str(known), "bad")
     return Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")
 
 
 def _of_covariates(covariates: Covariates) -> dict[str, Any]:
-    """Return the fields about what was done to rows before the PCA."""
+    """Return the fields of `PCAResult` about the adjustment of rows before the PCA."""
     if covariates.sigma is None:
         return {"adjusted_by_": covariates.called, "covariate_mean_": covariates.mean, "slopes_": covariates.slopes}
     return {
@@ -992,8 +1004,8 @@ def _of_covariates(covariates: Covariates) -> dict[str, Any]:
     }
 
 
-def _before(model: Model) -> tuple[Array | None, tuple[str, ...]]:
-    """Return the shares before sites were harmonized, and their names."""
+def _shares_before(model: Model) -> tuple[Array | None, tuple[str, ...]]:
+    """Return the shares of variance that columns and sites explained before sites were harmonized, and their names."""
     shares = list(model.left.get(BY_COLUMNS_BEFORE, ()))
     names = names_of_shares(model.explain, len(shares)) if shares else ()
     if SITE_SHARE_BEFORE in model.left:
@@ -1022,7 +1034,7 @@ def fields_of(model: Model) -> dict[str, Any]:
     site_share = model.left.get(SITE_SHARE)
     sites = None if site_share is None else number_of_sites(model)
     explained, adjusted = model.left.get(BY_COLUMNS), model.frame.covariates
-    before, before_names = _before(model)
+    before, before_names = _shares_before(model)
     if adjusted is not None and not adjusted.changes_rows:
         adjusted = None
     components = np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T)

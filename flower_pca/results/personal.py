@@ -25,13 +25,13 @@ from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.local import LocalData
 
-# Below this theta, shared and own components can hardly be told apart.
+# Below this theta, shared components cannot be reliably separated from own components.
 SEPARABLE: Final = 0.05
 UNMEASURED: Final = "not measured, because fewer than two nodes agreed (share_local); run with mask=True to measure it"
 
 
 class Parts(NamedTuple):
-    """Rows split into parts, in the data's own units: row = mean_ + shared + own + rest."""
+    """Rows split into parts, in the original units: row = mean_ + shared + own + rest."""
 
     shared: Array
     own: Array
@@ -45,19 +45,20 @@ class Parts(NamedTuple):
 class PersonalResult(PCAResult):
     """Shared components, and each client's own components.
 
-    The shared components are in `components_`, the own components of a client in `local[client]["components"]`.
+    The shared components are in `components_`, and the own components of a client are in `local[client]["components"]`.
 
-    Name a client by its position in `local` or by its name. Or pass its own components as rows, as its node has written
-    them. Own components are orthonormal rows, orthogonal to the shared ones, largest variance first, each with its
-    largest entry positive. `local[client]["variances"]` are the mean squares of the client's rows along them.
+    Methods take a client by its position in `local`, by its name, or as an array with its own components as rows, which
+    its node has written. Own components are orthonormal rows, orthogonal to the shared components, largest variance
+    first, each with its largest entry positive. `local[client]["variances"]` are the mean squares of the client's rows
+    along its own components.
 
     Attributes
     ----------
     error_ : float
-        Mean over clients of the mean squared distance between a row and its shared and own parts.
+        Mean over clients of the mean squared distance between a row and the sum of its shared and own parts.
     theta_estimate_ : float
-        The federated estimate of theta, from sums; see `theta_`. Without masks, only nodes with the rule `share_local`
-        take part. NaN if at most one of several nodes takes part.
+        The federated estimate of theta, computed from sums over clients (see `theta_`). Without masks, only nodes with
+        the rule `share_local` take part. NaN if at most one of several nodes takes part.
     local_components : int
         The number of own components of a client, or the largest number if clients differ.
     collected_ : ndarray of shape (N, r2, d)
@@ -69,7 +70,7 @@ class PersonalResult(PCAResult):
     >>> import numpy as np
     >>> from flower_pca import simulate
     >>> rng = np.random.default_rng(0)
-    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one of each site
+    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one for each site
     >>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
     >>> result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
     >>> result.components_.shape, result.local[0]["components"].shape
@@ -78,7 +79,7 @@ class PersonalResult(PCAResult):
 
     complete: ClassVar[bool] = False
     pooled: ClassVar[bool] = False
-    closing: ClassVar[str] = "personal"  # the last stage of such a run
+    closing: ClassVar[str] = "personal"  # name of the last stage of a personalized run
 
     error_: float
     theta_estimate_: float
@@ -87,14 +88,14 @@ class PersonalResult(PCAResult):
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Self:
-        """Return the result of a finished model, and warn if shared and own components cannot be told apart."""
+        """Return the result of a finished model, and warn if shared and own components cannot be separated."""
         result = super().of(model, algorithm=algorithm, history=history, config=config)
         if result.theta_estimate_ < SEPARABLE and result.local_components:
             numbers = f"{result.n_components_} shared and {result.local_components} local components"
             warnings.warn(
                 f"theta is {result.theta_estimate_:.2g} with {numbers}, and below {SEPARABLE:g} they cannot be "
-                "separated. Use fewer components, first fewer local ones: see "
-                "`flower_pca.comparison.ranks.rank_table`.",
+                "separated. Use fewer components, first fewer local components. "
+                "`flower_pca.comparison.ranks.rank_table` compares the numbers.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -116,8 +117,8 @@ class PersonalResult(PCAResult):
         """The identifiability 1 - lambda_max(mean_i P_i), where P_i projects onto client i's own components.
 
         Near 0, the split into shared and own components is arbitrary. The value is exact if the own components of all
-        clients are known. Otherwise it is the estimate of the run, an upper bound that is close after about ten rounds.
-        It is NaN if nothing was measured.
+        clients are in `local`. Otherwise it is the run's estimate, an upper bound that is close to theta after about
+        ten rounds, or NaN if the run did not measure theta.
         """
         closing = self.history.of(self.closing)
         if not self.local or not closing or len(self.local) < closing[-1].answered:
@@ -149,10 +150,10 @@ class PersonalResult(PCAResult):
                 )
             return rows
         if client not in self.local:
-            there = ", ".join(map(str, self.local)) or "nobody"
+            known = ", ".join(map(str, self.local)) or "no client"
             raise ConfigError(
-                f"The result has the local components of {there}, but not of client {client}. A node writes its local "
-                "components to a file: give these components instead."
+                f"The result has the local components of {known}, but not of client {client}. Pass the local "
+                "components from the file that the client's node has written."
             )
         return self.local[int(client)][OWN]
 
@@ -167,7 +168,7 @@ class PersonalResult(PCAResult):
         return f"{least} to {most}"
 
     def _facts(self) -> list[Fact]:
-        """Return figures, among them whether shared and own components can be told apart."""
+        """Return figures, including theta, which shows whether shared and own components can be separated."""
         own, error, theta = "own components of a client", "error with own components", float(self.theta_)
         measured = Fact("theta", "theta", theta, f"{theta:.3g}")
         if np.isnan(theta):
@@ -180,23 +181,23 @@ class PersonalResult(PCAResult):
         ]
 
     def fit_local(self, X: Any, n_components: int | None = None) -> Array:
-        """Return the own components of a client that had no part in the run, from its rows, as rows of shape (r, d).
+        """Return the own components of a client that took no part in the run, estimated from its rows, (r, d).
 
-        The shared components stay as they are. The own components are the leading directions of what the shared
-        components leave of the rows, in the frame of the run. Pass them as `client` to the other methods. The rows stay
-        on this machine.
+        The shared components do not change. The own components are the leading directions of the residual of the rows
+        after projection onto the shared components, in the frame of the run. Pass them as `client` to the other
+        methods. The rows stay on this machine.
 
         Parameters
         ----------
         X : array-like
             Rows of the new client, (n, d).
         n_components : int or None, default=None
-            How many own components; `local_components`, as in the run, if left out.
+            The number of own components. By default, `local_components`, as in the run.
 
         Returns
         -------
         ndarray
-            Orthonormal rows, largest variance first; fewer than asked for where the rows have not that rank.
+            Orthonormal rows, largest variance first. There are fewer rows than requested if the rank of X is too small.
         """
         r = self.local_components if n_components is None else n_components
         checks.integer(
@@ -206,28 +207,28 @@ class PersonalResult(PCAResult):
             most=self.n_features_in_ - self.n_components_,
             remedy="Ask for fewer.",
         )
-        data = self._sound(self._data(X), r)
+        data = self._rows_to_fit(self._data(X), r)
         V = deflation.own_basis(data, np.ascontiguousarray(self.components_.T), r)
         _, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
         return np.ascontiguousarray(linalg.fix_signs(V).T)
 
-    def _sound(self, data: LocalData, own: int) -> LocalData:
-        """Return the rows in the frame, and require enough of them for so many own components."""
+    def _rows_to_fit(self, data: LocalData, own: int) -> LocalData:
+        """Return the rows from which own components are estimated. Subclasses remove outlying entries from them."""
         return data
 
     def table(self) -> str:
-        """Write the variances of the shared components as a plain text table, and theta."""
+        """Return the variances of the shared components as a plain text table, followed by theta."""
         if not self.local_components:
             return super().table()
         theta = UNMEASURED if np.isnan(self.theta_) else f"{self.theta_:.2g}"
         return f"{super().table()}\ntheta {theta}"
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Return the coordinates of rows, (n, d), along the shared components and then along a client's own."""
+        """Return the coordinates of rows, (n, d), along the shared components and then a client's own components."""
         return self._data(X).scores(self._basis(client))
 
     def inverse_transform(self, scores: Array, *, client: int | str | Array | None = None) -> Array:
-        """Return the rows that have these scores and lie in the span, (n, d), in the data's own units."""
+        """Return the rows, (n, d), that have these scores and are in the components' span, in the original units."""
         X = np.asarray(scores) @ self._basis(client).T
         return np.asarray(self._units(X) + self.mean_)
 
@@ -254,33 +255,34 @@ class PersonalResult(PCAResult):
         return np.vstack([self.components_, self.local_components_of(client)]).T
 
 
-_STEPS: Final = 30  # steps in which a new client's own components are found
+_STEPS: Final = 30  # iterations that estimate a new client's own components
 
 
-def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:
-    """Write that so many clients have this property, or nothing if none has."""
-    some, clients = map(int, left[name])
-    if not some:
+def _clients_with(name: str, left: Mapping[str, Array], what: str) -> list[str]:
+    """Return a sentence with the number of clients that have this property, or [] if no client has it."""
+    affected, clients = map(int, left[name])
+    if not affected:
         return []
-    verb = "has" if some == 1 else "have"
-    return [f"{some} of {labels.count(clients, 'client')} {verb} {what}"]
+    verb = "has" if affected == 1 else "have"
+    return [f"{affected} of {labels.count(clients, 'client')} {verb} {what}"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TripleResult(PersonalResult):
     """Shared components, each client's own components, and the outlying entries that were removed.
 
-    Rows are the sum of shared, own and sparse parts and noise. The result is a `PersonalResult` of all but the sparse
-    part.
+    Rows are the sum of a shared part, an own part, a sparse part and noise. The attributes of `PersonalResult` are
+    about rows without their sparse part.
 
-    `local` has L and S of each client beside its components: L + S are its rows, up to the threshold, in their units.
+    `local` also has L and S of each client. In each entry, L + S differs from the client's rows, in their original
+    units, by at most the threshold.
 
     Attributes
     ----------
     threshold_ : float
-        Entries farther off than this were removed, in multiples of their column's noise.
+        Entries with a larger residual were removed. The threshold is in multiples of the column's noise deviation.
     noise_ : ndarray of shape (d,)
-        The deviation of each column's noise in the frame, the root mean square over the clients.
+        The standard deviation of each column's noise in the frame, as the root mean square over the clients.
     removed_share_ : ndarray of shape (d,)
         The share of each column's entries that were removed, over all clients.
 
@@ -289,7 +291,7 @@ class TripleResult(PersonalResult):
     >>> import numpy as np
     >>> from flower_pca import simulate
     >>> rng = np.random.default_rng(0)
-    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one of each site
+    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one for each site
     >>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
     >>> sites[0][3, 2] = 100.0  # a typing error
     >>> result = simulate("triple_pca(local_components=1)", sites, n_components=1)
@@ -298,7 +300,7 @@ class TripleResult(PersonalResult):
     """
 
     closing: ClassVar[str] = "triple"
-    variance_of: ClassVar[str] = "the variance without what is sparse"
+    variance_of: ClassVar[str] = "the variance without the sparse part"
     projects: ClassVar[bool] = False
 
     threshold_: float
@@ -311,21 +313,24 @@ class TripleResult(PersonalResult):
         found = {"threshold_": float(left["cut"]), "noise_": left["noise"], "removed_share_": left["taken"]}
         common = super()._fields(model)
         few = "too few rows to find outlying entries: not used for shared components, and without local components."
-        apart = "different components: the shared components explain less than half of what as many local ones would."
-        hints = [*common["hints"], *_count("few", left, few), *_count("apart", left, apart)]
+        apart = (
+            "different components: the shared components explain less than half of the variance that as many local "
+            "components would explain."
+        )
+        hints = [*common["hints"], *_clients_with("few", left, few), *_clients_with("apart", left, apart)]
         return {**common, **found, "hints": tuple(hints)}
 
     def _facts(self) -> list[Fact]:
-        """Return figures of a personalized run, and how many entries were removed."""
+        """Return the figures of a personalized run, and the share of entries that were removed."""
         taken = float(self.removed_share_.mean())
         return [*super()._facts(), Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}")]
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Return coordinates along the shared components and a client's own, as if outlying entries were missing."""
+        """Return coordinates along shared components and a client's own, treating outlying entries as missing."""
         return self._fit(X, client)[1].T
 
     def sparse_part(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Return the outlying single entries of X, (n, d), in their own units, and 0 elsewhere."""
+        """Return the outlying entries of X, (n, d), as residuals in the original units, and 0 for other entries."""
         rows, fit = self._fit(X, client)
         return self._units(np.where(fit.far, rows.X - fit.L, 0.0))
 
@@ -337,7 +342,7 @@ class TripleResult(PersonalResult):
         parts = (shared, fit.L - shared, rows.X - fit.L)
         return Parts(*map(self._units, parts))
 
-    def _sound(self, data: LocalData, own: int) -> LocalData:
+    def _rows_to_fit(self, data: LocalData, own: int) -> LocalData:
         rows, U = Rows.of(data), np.ascontiguousarray(self.components_.T)
         fit = rows.begin(self.threshold_)
         for _ in range(_STEPS):

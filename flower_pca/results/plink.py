@@ -1,4 +1,4 @@
-"""Write the result of a run on genotypes for PLINK: scores as covariates of people, and loadings to score others."""
+"""Write the result of a run on genotypes for PLINK: scores as covariates, and loadings for scoring other people."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _STEM: Final = "pca"
 
 
 def people(table: Any) -> list[tuple[str, str]]:
-    """Return family and person of each row, as PLINK writes them. The family is 0 if only persons are known."""
+    """Return the family ID and the person ID of each row as in PLINK. The family ID is 0 if it is unknown."""
     if isinstance(table, Table) and {FAMILY, PERSON} <= {*table.beside}:
         return list(zip(table.beside[FAMILY].tolist(), table.beside[PERSON].tolist(), strict=True))
     if not isinstance(table, Table) or table.ids is None:
         raise ConfigError(
-            "The rows have no ids, so PLINK cannot match the scores to people. Read them from a .bed file, or name "
-            "the column of ids."
+            "The rows have no ids, so PLINK cannot match the scores to people. Read the rows from a .bed file, or name "
+            "the column that holds the ids."
         )
     return [("0", "_".join(name.split())) for name in table.ids]
 
 
 def write_covariates(path: Path, table: Any, scores: Array) -> None:
-    """Write scores under a line FID IID PC1 PC2 ..., as --covar of PLINK and other programs read it."""
+    """Write scores under the header FID IID PC1 PC2 ..., which PLINK's --covar and other programs read."""
     head = [FAMILY, PERSON, *(f"PC{j + 1}" for j in range(scores.shape[1]))]
     lines = ([*who, *map(_number, row)] for who, row in zip(people(table), scores.tolist(), strict=True))
     _write(path, [head, *lines], private=True)
 
 
 def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Path]:
-    """Write the files of `PCAResult.to_plink`, and return their paths."""
+    """Write the files that `PCAResult.to_plink` describes, and return their paths."""
     names = result.feature_names_in_
     scaled = result.config.get("scale") == "genotype" and result.centered
     if not scaled or names is None or not variants.are_variants([*map(str, names)]):
         raise ConfigError(
-            "PLINK divides variants by the deviation that their allele frequency implies. Run on .bed files with "
-            'scale="genotype", and leave center out.'
+            "PLINK divides each variant by the deviation that its allele frequency implies, so it can only use a run "
+            'that did the same. Run on .bed files with scale="genotype", and leave center out.'
         )
     place = Path(folder).expanduser()
     checks.parent("the files of PLINK", place)
@@ -74,7 +74,7 @@ def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Pa
 
 
 def _number(value: float) -> str:
-    # 17 digits restore each float exactly.
+    # With 17 digits, reading the text restores the exact float.
     return f"{value:.17g}" if np.isfinite(value) else "NA"
 
 

@@ -1,8 +1,8 @@
 """`Projection` and `Scaling`: the parts of a result that a node needs to project or standardize rows.
 
-A `Projection` has components, mean, scale, fill and names of columns, so it projects as the result does. A `Scaling`
-has means and deviations of columns, for nodes that need standardized rows but no PCA. Both pack into bytes, and
-`to_record` packs them into a record that Flower sends: see `flower_pca.wire`.
+A `Projection` has components, mean, scale, fill and column names, so it gives the same scores as the result. A
+`Scaling` has the means and standard deviations of columns, for nodes that need standardized rows but no PCA. Both can
+be packed into bytes, and `to_record` packs them into a record that Flower sends (see `flower_pca.wire`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from flower_pca.results.matching import match
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-_REMEDY: Final = "Ask whoever has sent it to send result.to_record() again."
-_POSITIVE: Final = ("scale_", "shrinkage_")  # Rows or scores are divided by these arrays.
+_REMEDY: Final = "Ask the sender to send result.to_record() again."
+_POSITIVE: Final = ("scale_", "shrinkage_")  # arrays that must be positive, because rows or scores are divided by them
 
 
 def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> Array:
     """Return the factors by which scores of new rows are smaller than scores of the fitted rows, (k,).
 
-    It is the estimate of Dey and Lee (2019) with equal variances along all directions left out. `rows` is the number of
-    rows, less one if their mean was subtracted.
+    This is the estimate of Dey and Lee (2019), if variances are equal along all directions outside the components.
+    `rows` is the number of rows, less one if their mean was subtracted.
     """
     directions = min(rows, columns) - len(variances)
     if directions <= 0 or left_out <= 0.0:
@@ -45,12 +45,12 @@ def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> 
 
 
 def known_shrinkage(factors: Array | None) -> Array:
-    """Return these factors.
+    """Return these factors, and require that they are known.
 
     Raises
     ------
     ConfigError
-        If they are not known.
+        If the factors are None.
     """
     if factors is None:
         raise ConfigError(
@@ -61,18 +61,18 @@ def known_shrinkage(factors: Array | None) -> Array:
 
 
 class Packet(ABC):
-    """A value that packs into bytes or a record: arrays of d columns, and the names of the columns.
+    """A set of arrays with d columns, and the names of the columns, that can be packed into bytes or a record.
 
     Attributes
     ----------
     kind : str
-        The name of this kind, in bytes and in errors.
+        The name of this kind of packet, in bytes and in errors.
     needed : tuple of str
-        The arrays that all packets of this kind have.
+        The names of the arrays that every packet of this kind has.
     optional : tuple of str
-        The arrays that some packets have.
+        The names of the arrays that a packet may have.
     counts : tuple of str
-        The names of its counts, such as the number of rows.
+        The names of the attributes that are counts, such as the number of rows.
     """
 
     kind: ClassVar[str]
@@ -92,7 +92,7 @@ class Packet(ABC):
         return int(getattr(self, self.needed[0]).shape[-1])
 
     def in_frame(self, X: Any) -> LocalData:
-        """Return the rows of X less the mean, divided by the scale, with columns in the order of this packet."""
+        """Return the rows of X minus the mean, divided by the scale, with columns in the order of this packet."""
         names = labels.tuple_of(self.feature_names_in_)
         frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
         return match(X, frame, self.n_features_in_, digest=self.feature_digest)
@@ -104,7 +104,7 @@ class Packet(ABC):
         return files.to_bytes(self.kind, {**counts, **names}, self._arrays())
 
     def _arrays(self) -> dict[str, Array]:
-        """Return its arrays by name."""
+        """Return the arrays of this packet by name, without arrays that are None."""
         given = {name: getattr(self, name) for name in (*self.needed, *self.optional)}
         return {name: a for name, a in given.items() if a is not None}
 
@@ -115,10 +115,10 @@ class Packet(ABC):
         Raises
         ------
         DataError
-            If it is none.
+            If the bytes are not a packet of this kind.
         """
         header, arrays = files.from_bytes(cls.kind, packed)
-        # Bytes of a peer may lack counts or names. They are refused like other unknown bytes.
+        # The bytes come from a peer, so counts and names may be missing. Such bytes are refused like any invalid bytes.
         names: Any = header.get("feature_names", [None])
         digest: Any = header.get("feature_digest")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
@@ -134,7 +134,7 @@ class Packet(ABC):
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)
-            # In Python, True is an int.
+            # Booleans are excluded, because True is an int in Python.
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise DataError(
                     f"{name} of a {cls.kind} is {harmless(repr(count))}, which is not a number of rows. {_REMEDY}"
@@ -150,21 +150,21 @@ class Packet(ABC):
         """Make a packet of these arrays and counts, for columns with these names."""
 
     def to_record(self) -> Any:
-        """Return a Flower `ConfigRecord` that holds the packet, for a message or beside the rest of a config."""
+        """Return a Flower `ConfigRecord` that holds the packet, for a message or as part of a larger config."""
         from flower_pca import wire
 
         return wire.write_packed(self.kind, self.to_bytes())
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Unpack a `ConfigRecord` of `to_record`, or the config of a NumPyClient that holds the same keys.
+        """Unpack a `ConfigRecord` of `to_record`, or the config of a NumPyClient that has the same keys.
 
         Raises
         ------
         ProtocolError
-            If there is none in it.
+            If the record contains no packet of this kind.
         DataError
-            If it is damaged.
+            If the packet is damaged.
         """
         from flower_pca import wire
 
@@ -265,11 +265,11 @@ class Projection(Packet):
         return self.in_frame(X).scores(basis.T)
 
     def project(self, X: Any) -> Array:
-        """Return where new rows lie among the rows of the run, (n, k): see `PCAResult.project`."""
+        """Return scores of new rows that are comparable with the run's rows, (n, k). See `PCAResult.project`."""
         return self.transform(X) / known_shrinkage(self.shrinkage_)
 
     def inverse_transform(self, scores: Array) -> Array:
-        """Return the rows that have these scores and lie in the span, (n, d), in the data's own units."""
+        """Return the rows, (n, d), that have these scores and are in the components' span, in the original units."""
         X = np.asarray(scores) @ self.components_
         if self.scale_ is not None:
             X = X * self.scale_
@@ -278,7 +278,7 @@ class Projection(Packet):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scaling(Packet):
-    """The means and deviations of all rows together, with which a node standardizes its own rows.
+    """The means and standard deviations of all rows together, with which a node standardizes its local rows.
 
     Attributes
     ----------
@@ -295,7 +295,7 @@ class Scaling(Packet):
     feature_digest : str
         SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
     status, history
-        Why the run ended; what happened in each message. A record has neither.
+        Why the run ended, and what happened in each message. A record contains neither.
     config : mapping
         The configuration of the run, as plain values.
     site_names : mapping
@@ -376,18 +376,18 @@ class Scaling(Packet):
         )
 
     def transform(self, X: Any) -> Array:
-        """Return rows of X less the means, divided by the deviations, (n, d), in the order of `feature_names_in_`.
+        """Return the rows of X minus the means, divided by the deviations, (n, d).
 
-        Columns are matched by name as by `PCAResult.transform`.
+        Columns are matched by name as in `PCAResult.transform`, and returned in the order of `feature_names_in_`.
         """
         return np.concatenate(list(self.in_frame(X).dense()))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return the original rows, (n, d), of rows that `transform` has standardized."""
+        """Return rows that `transform` has standardized in their original units, (n, d)."""
         return np.asarray(np.asarray(X) * self.scale_ + self.mean_)
 
     def table(self) -> str:
-        """Write mean and deviation of every column as plain text."""
+        """Return a plain text table with the mean and the standard deviation of each column."""
         columns = zip(names_of(self), self.mean_, self.scale_, strict=True)
         lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in columns]
         return labels.in_columns(["column", "mean", "deviation"], lines)

@@ -1,12 +1,12 @@
-"""The record of a tracking step, for whoever watches the run, and a file of such records.
+"""Records of tracking steps, for callbacks that watch the run, and a file of these records.
 
-`Following` watches a run and is called after every message, before the state of the run is saved. Once a step is over,
-it passes on a `StepRecord`. So a run that is killed and resumed may report its newest step twice, with the same
-figures, but it never skips a step.
+`Following` watches a run. It is called after every message, before the state of the run is saved. Once a step is over,
+`Following` passes on a `StepRecord`. So a run that is killed and resumed may report its newest step twice, with the
+same figures, but it never skips a step.
 
-`Events` writes each step as a line of JSON, as soon as the step is over. The line is on the disk before the run
-continues. If the machine stops in the middle of a line, the resumed run cuts it off. A step that is reported twice gets
-one line. So the file has every step once, in whole lines.
+`Events` writes each step as a line of JSON as soon as the step is over. The line is on the disk before the run
+continues. If the machine stops in the middle of a line, the resumed run removes the partial line. A step that is
+reported twice gets one line. So the file contains every step exactly once, in complete lines.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.panel import SPE
 from flower_pca.tracking.state import Step, TrackState
 
-# The names of the figures of all rows, and of a client's rows.
+# The names of the figures that a step has both for all rows and for the rows of each client.
 _FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientStep:
-    """The figures of one client in a step, if the server sees single answers.
+    """The figures of one client in a step, if the server sees the answers of single clients.
 
-    A client in an outage has no rows and no shares.
+    A client that did not answer has no rows and no shares.
 
     Attributes
     ----------
     rows : int
-        Rows of its batch.
+        Number of rows in the client's batch.
     missing_share : float or None
-        The share of entries of these rows that were missing. None without rows.
+        The share of entries in these rows that were missing. None without rows.
     outlier_share : float or None
         The share of observed entries that count as outliers. None without observed entries.
     residual : float or None
@@ -67,37 +67,37 @@ class ClientStep:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """The record of a step that is over.
+    """The record of a completed step.
 
     Attributes
     ----------
     step : int
-        Its number, as in the result of the run.
+        The number of the step, as in the result of the run.
     batch : int
-        The number of its batch at the clients, as in the files that they keep. Unlike `step`, it also counts the steps
-        before any client had rows.
+        The number of the step's batch in the files that clients keep. Unlike `step`, it also counts the steps before
+        any client had rows.
     rows : int
-        Rows at all clients together.
+        Number of rows at all clients together.
     statistic : float or None
         The test statistic of a change. None if it is not known.
     level : float or None
         The alarm level of the statistic. None if the step was not tested.
     change : str or None
-        The change that was declared, in words, or None.
+        Sentences about the changes that were declared, or None.
     cause : Cause or None
         With `monitor`, the cause of the newest declared change, as in `TrackingResult.causes_`, or None.
     subspace_change : float or None
-        The sine of the largest angle between its basis and the previous basis. None for the first basis.
+        The sine of the largest angle between the basis of the step and the previous basis. None for the first basis.
     missing_share : float or None
         The share of entries that were missing. None without rows.
     outlier_share : float or None
         The share of observed entries that count as outliers. None without observed entries.
     residual : float or None
-        As `TrackingResult.residuals_`. None without rows.
+        The residual of the step, as in `TrackingResult.residuals_`. None without rows.
     deficient : int
-        Rows with fewer independent observed entries than components.
+        Number of rows with fewer independent observed entries than components.
     clients : mapping
-        The figures of each client, by key. Empty under masks, because the server sees sums only.
+        The figures of each client, by key. Empty with masks, because the server then sees only sums.
     """
 
     step: int
@@ -118,7 +118,7 @@ class StepRecord:
     __repr__ = brief
 
     def result_so_far(self) -> TrackingResult:
-        """Return the result of all steps that are over at the time of the call."""
+        """Return the result of all steps that have been completed at the time of the call."""
         sites = {key: own.site for key, own in self.clients.items() if own.site}
         return replace(cast(TrackingResult, self._run.result_so_far()), site_names=sites)
 
@@ -131,15 +131,15 @@ class StepRecord:
 
 
 class Following(Watcher):
-    """A watcher that passes on the record of each step once it is over.
+    """A watcher that passes on the record of each step once the step is over.
 
     Parameters
     ----------
     on_step : callable
-        Called with the record.
+        A function that is called with each record.
     known_as : callable or None, default=None
-        A function from a client of the run to its permanent key and its name. By default, the key is the client, and
-        the name is "".
+        A function that takes the number of a client in the run, and returns the client's permanent key and its name. By
+        default, the key is the number, and the name is "".
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Following(Watcher):
         self._basis: Array | None = None
 
     def before_keeping(self, run: Driven) -> None:
-        """Pass on the newest step, if it is over."""
+        """Pass on the record of the newest completed step, unless it was passed on before."""
         state: TrackState = run.position.state
         if state.over <= self._newest:
             return
@@ -176,7 +176,7 @@ def _record(
         cause = {**causes[-1], "sites": places}
     said = [_words(*one, of, names, sites) for one, of in zip(changes, causes, strict=True)]
     if came_back := [season.period for season in state.panel.seasons if season.period and state.over in season.alarms]:
-        said.append(f"These alarms recur every {came_back[0]} steps, so later steps are compared with these steps.")
+        said.append(f"These alarms recur every {came_back[0]} steps, so each later step is compared with its phase.")
     statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
     return StepRecord(
         step=state.over,
@@ -200,10 +200,10 @@ def _cause(state: TrackState, step: Step) -> Cause | None:
 
 
 def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
-    """Return the number of rows, and shares of their entries."""
+    """Return the number of rows, the shares of missing and outlying entries, and the relative residual."""
     rows, missing = int(counts["rows"]), counts["missing"]
     seen, energy, residual = rows * d - missing, counts["energy"], None
-    # A client with an impossible answer gets no figure.
+    # If a client sends impossible numbers, its residual is unknown.
     if seen and energy and 0.0 <= counts["misfit"] / energy < np.inf:
         residual = float(np.sqrt(counts["misfit"] / energy))
     shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
@@ -211,9 +211,10 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
 
 
 def _changes(state: TrackState, step: Step) -> list[tuple[int, Step]]:
-    """Return the changes that a step shows, oldest first.
+    """Return the changes that were declared in a step, oldest first.
 
-    It can show a change at the step itself. A first alarm level can also show changes at earlier steps.
+    A change can be at the step itself. When the first alarm level becomes known, changes at earlier steps are declared,
+    too.
     """
     seen, shown = state.panel.hindsight, list[tuple[int, Step]]()
     if seen.number == state.over:
@@ -238,27 +239,28 @@ def _words(number: int, step: Step, cause: Cause | None, names: Sequence[str], s
     return f"{said}; {in_words(cause, names, sites)}"
 
 
-_BEGIN: Final = b'{"time"'  # the beginning of each line
-# These figures are equal to the last bit in a step that is reported twice, with or without masks.
-_SAME: Final = ("rows", "missing_share")
+_LINE_START: Final = b'{"time"'  # the first bytes of each line
+# Figures that are exactly equal if a step is reported twice, with or without masks.
+_REPEATED: Final = ("rows", "missing_share")
 
 
 class Events:
-    """A file of JSON lines. Call it with a `StepRecord` to append a line with the time of day.
+    """A file of JSON lines. A call with a `StepRecord` appends a line with the record and the current time.
 
     Parameters
     ----------
     path : str or path
         The file. It may be a pipe, unless a run is resumed.
     resume : bool, default=False
-        Whether the file may hold steps of a run that is resumed from a checkpoint. Otherwise it must be new or empty.
+        Whether the file may contain steps of a run that is resumed from a checkpoint. Otherwise the file must be new or
+        empty.
 
     Raises
     ------
     ConfigError
-        If the file has lines, or cannot be written.
+        If the file has lines although `resume` is False, or cannot be written.
     DataError
-        If its lines do not belong to the run that is resumed.
+        If the lines of the file do not belong to the run that is resumed.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:
@@ -266,7 +268,7 @@ class Events:
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._handle = os.open(self._path, flags | files.not_through_links(self._path), 0o666)
-            # The caller has no moment to close the file, so it is closed with the object.
+            # The caller does not know when the last step is over, so the file is closed when this object is deleted.
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
             size = os.fstat(self._handle).st_size
@@ -285,36 +287,36 @@ class Events:
             self._newest, self._events = self._cut(), self._lines()
 
     def __call__(self, record: StepRecord) -> None:
-        """Append the record of a step that is over."""
-        if record.step <= self._newest:  # The step has a line already, which must agree.
+        """Append the record of a completed step."""
+        if record.step <= self._newest:  # The step already has a line, which must have the same figures.
             same = (event for event in self._events if event["step"] == record.step)
             event: dict[str, Any] = next(same, {})
-            if any(event.get(name) != getattr(record, name) for name in _SAME):
-                raise self._strange(f"has a different step {record.step}")
+            if any(event.get(name) != getattr(record, name) for name in _REPEATED):
+                raise self._not_this_run(f"has a different step {record.step}")
             return
         if self._newest >= 0 and record.step > self._newest + 1:
-            raise self._strange(f"ends with step {self._newest}, before step {record.step}")
+            raise self._not_this_run(f"ends with step {self._newest}, before step {record.step}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **record.to_json()}, allow_nan=False).encode() + b"\n"
         with files.naming(self._path):
-            # A pipe may take only part of a line at a time.
+            # A write to a pipe may take only part of the line.
             while line:
                 line = line[os.write(self._handle, line) :]
-            # fsync on a pipe is an error.
+            # A pipe cannot be synchronized: fsync would fail.
             if self._regular:
                 os.fsync(self._handle)
         self._newest = record.step
 
     def _cut(self) -> int:
-        """Cut the file after its last whole line, and return the step of that line."""
+        """Truncate the file after its last complete line, and return the step of this line."""
         whole, step = 0, -1
         with self._path.open("r+b") as file:
             for line in file:
                 if not line.endswith(b"\n"):
-                    # A partial line that does not begin like ours is not cut, because the file may belong to somebody
-                    # else.
-                    if line[: len(_BEGIN)] != _BEGIN[: len(line)]:
-                        raise self._strange("has a line that is not a step")
+                    # A partial line that does not begin like an event is not removed, because the file may belong to
+                    # another program.
+                    if line[: len(_LINE_START)] != _LINE_START[: len(line)]:
+                        raise self._not_this_run("has a line that is not a step")
                     break
                 whole += len(line)
                 step = int(self._read(line)["step"])
@@ -330,8 +332,8 @@ class Events:
             event = json.loads(line)
             int(event["step"])
         except (ValueError, KeyError, TypeError) as error:
-            raise self._strange("has a line that is not a step") from error
+            raise self._not_this_run("has a line that is not a step") from error
         return event
 
-    def _strange(self, what: str) -> DataError:
+    def _not_this_run(self, what: str) -> DataError:
         return DataError(f"{self._path} is not the event file of this run: it {what}. Name another file.")

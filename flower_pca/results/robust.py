@@ -1,6 +1,6 @@
-"""`RobustResult`: the principal components of the low-rank part of rows, and their sparse part.
+"""`RobustResult`: the principal components of the low-rank part of rows, and the sparse part of rows.
 
-`MedianResult` is the result of medians over the clients.
+`MedianResult` is the result of algorithms that take medians over the clients.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from flower_pca.results.pca import PCAResult
 
 
 class MedianResult(PCAResult):
-    """Components near those of most clients, and medians over the clients of center, scale and variances.
+    """Components close to the components of most clients, with the clients' median center, scale and variances.
 
-    `n_samples_` adds up what the clients report. Nothing else depends on it.
+    `n_samples_` is the sum of the row counts that clients report. Nothing else in the result depends on these counts.
     """
 
     pooled: ClassVar[bool] = False
@@ -34,17 +34,19 @@ class RobustResult(PCAResult):
     Rows are the sum of a low-rank part and a sparse part. Components, variances and total variance are about the
     low-rank part.
 
-    `local` has V, L and S of each public client. L + S are its rows in their units, up to `threshold_` in each entry.
+    `local` has V, L and S of each public client. In each entry, L + S differs from the client's rows, in their original
+    units, by at most `threshold_`.
 
     Attributes
     ----------
     threshold_ : float
-        An entry at most this far from the low-rank part, in the frame, is noise and not part of S.
+        An entry whose distance from the low-rank part, in the frame, is at most the threshold counts as noise, and is
+        not part of S.
     spread_ : float
-        The size of an ordinary entry in the frame, 1.4826 times the median.
+        The typical size of an entry in the frame, 1.4826 times the median absolute value.
     cut_ : float or None
-        An entry counts as an outlier if it is this many thresholds away. With a cut, it has no pull on the low-rank
-        part.
+        An entry counts as an outlier if its distance from the low-rank part exceeds this many thresholds. With a cut,
+        outliers have no influence on the low-rank part.
     outlier_share_ : float
         The share of entries that are outliers.
     outlier_share_by_column_ : ndarray of shape (d,)
@@ -52,23 +54,23 @@ class RobustResult(PCAResult):
     removed_share_ : ndarray of shape (d,)
         The share of each column's entries that are not 0 in S, over all clients.
     clients_ : ndarray of shape (N, 3) or None
-        For each client its rows, the share of its entries that are not 0 in S, and its share of outliers. None if the
-        server has seen sums only.
+        For each client its number of rows, the share of its entries that are not 0 in S, and its share of outliers.
+        None if the server has seen only sums.
     client_keys_ : ndarray of shape (N,) or None
-        The keys of these clients, as in `site_names`. None if the server has seen sums only.
+        The keys of these clients, as in `site_names`. None if the server has seen only sums.
     noise_ : float or None
-        The deviation of dense noise, 0 if there is none. None if the algorithm does not estimate it.
+        The standard deviation of dense noise, 0 if there is no noise. None if the algorithm does not estimate it.
     rank_ : int or None
         The rank of the low-rank part. None if the algorithm does not estimate it.
     hidden_error_ : float or None
-        The error at entries that were hidden from the algorithm, over `spread_`. None if the algorithm does not
+        The error at entries that were hidden from the algorithm, divided by `spread_`. None if the algorithm does not
         estimate it.
     attempts_ : int
-        The number of attempts of the run.
+        The number of attempts that the run made.
     undetermined_columns_ : ndarray
-        Columns with too few clean entries to determine their low-rank part. `local` has such rows of a client,
-        "undetermined", and the rows that are bad as a whole, "bad_rows". They add nothing to the variances, which are
-        scaled as if these rows were like the others.
+        Columns with too few clean entries to determine their low-rank part. For a client, `local` lists the rows with
+        too few clean entries as "undetermined", and the rows that are outlying as a whole as "bad_rows". These rows add
+        nothing to the variances, which are scaled as if these rows were like the other rows.
 
     Examples
     --------
@@ -122,7 +124,7 @@ class RobustResult(PCAResult):
         }
 
     def _facts(self) -> list[Fact]:
-        """Return figures, without a share of the variance, because the low-rank part has no other components."""
+        """Return figures, without the explained share, because the low-rank part has no variance beyond components."""
         plain = [fact for fact in super()._facts() if fact.words != "variance explained"]
         taken, far = float(self.removed_share_.mean()), self.outlier_share_
         return [
@@ -134,11 +136,10 @@ class RobustResult(PCAResult):
         ]
 
     def transform(self, X: Any) -> Array:
-        """Return coordinates of the rows of X, (n, d), along the components, (n, k), as if outlying entries were
-        missing.
+        """Return coordinates of the rows of X, (n, d), along the components, (n, k), robustly to outlying entries.
 
-        This is not a projection but Huber's regression on the entries that are not NaN. Its threshold falls from
-        `spread_` to `threshold_`.
+        This is not a projection, but a Huber regression on the entries that are not NaN. The threshold of the
+        regression decreases from `spread_` to `threshold_`.
         """
         Z, data = self.components_.T, self._data(X)
         unseen, start, found = base.unseen(data, seed=0, share=0.0), 0, []
@@ -150,7 +151,7 @@ class RobustResult(PCAResult):
         return np.concatenate(found)
 
     def with_imputation(self) -> Self:
-        """Return the same result, with missing values in new rows treated like outlying entries: as unknown."""
+        """Return a result that allows missing values in new rows, and treats them as unknown, like outlying entries."""
         if self.fill_ is not None:
             return self
         return replace(self, fill_=np.asarray(self.mean_))
@@ -160,11 +161,11 @@ class RobustResult(PCAResult):
         return np.inf if self.cut_ is None else self.cut_
 
     def low_rank_part(self, X: Any) -> Array:
-        """Return the rows of X without their sparse part, (n, d), in their own units."""
+        """Return the rows of X without their sparse part, (n, d), in the original units."""
         return self.inverse_transform(self.transform(X))
 
     def sparse_part(self, X: Any) -> Array:
-        """Return the outlying single entries of X, (n, d), in their own units, and 0 elsewhere."""
+        """Return the sparse part of X, (n, d), in the original units: outlying entries, and 0 for all other entries."""
         data = self._data(X)
         low_rank = self.transform(X) @ self.components_
         R = np.concatenate(list(data.dense())) - low_rank

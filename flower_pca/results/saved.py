@@ -1,4 +1,4 @@
-"""Save and load results: the header of a file, its arrays, and the fields that they become."""
+"""Save and load results: convert a result into the header and arrays of a file, and back into its fields."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from flower_pca.results.left_out import LeftOut, plain_left_out, unpack_left_out
 
 R = TypeVar("R")
 
-_ELSEWHERE: Final = re.compile(r"flower_pca\.\w+\.result")
-# These fields are stored in another form, or not at all.
-_OTHERWISE: Final = (
+_RESULT_MODULE: Final = re.compile(r"flower_pca\.\w+\.result")
+# Fields that are stored in another form, or not at all.
+_STORED_OTHERWISE: Final = (
     *("status", "history", "config", "local", "feature_names_in_", "feature_digest", "site_names", "left_out"),
     *("decisions", "hints", "privacy"),
 )
-# Entries of a header that describe the run, and the result.
+# Entries of a header that describe the run, and entries that describe the result.
 _RUN: Final = ("config", "status", "history", "feature_names", "feature_digest", "site_names", "left_out")
 _RESULT: Final = ("class", "module", "privacy", "decisions", "hints")
-# Values for fields that older files do not have.
-_BEFORE: Final = {"histograms_of": "rows"}
+# Default values of fields that older files lack.
+_DEFAULTS: Final = {"histograms_of": "rows"}
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
 
 
 class OfRun(Protocol):
-    """The fields about a run that all kinds of results have."""
+    """A result with the fields about its run, which all kinds of results have."""
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The configuration, as plain values."""
+        """The configuration of the run, as plain values."""
 
     @property
     def status(self) -> Status:
@@ -59,26 +59,26 @@ class OfRun(Protocol):
 
     @property
     def feature_names_in_(self) -> Array | None:
-        """Names of the columns."""
+        """The names of the columns, or None if columns have no names."""
 
     @property
     def feature_digest(self) -> str:
-        """The digest of names that clients keep to themselves."""
+        """The digest of the column names, if clients do not send the names."""
 
     @property
     def site_names(self) -> Mapping[int, str]:
-        """Names of the clients, by key."""
+        """The names of the clients, by key."""
 
     @property
     def left_out(self) -> Mapping[int, LeftOut]:
-        """Clients whose rows are not in the result, by key."""
+        """The clients whose rows are not in the result, by key."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result to a file."""
 
 
 class OfClients(OfRun, Protocol):
-    """The further fields of results of rows at rest, as opposed to streams."""
+    """A result of a batch run, which has more fields than the result of tracking a stream."""
 
     @property
     def privacy(self) -> Spent | None:
@@ -86,11 +86,11 @@ class OfClients(OfRun, Protocol):
 
     @property
     def decisions(self) -> tuple[str, ...]:
-        """The decisions that the run made by itself."""
+        """The automatic choices of the run, with their reasons."""
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What looks odd in the data."""
+        """Hints about suspicious data."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _Fields:
         Raises
         ------
         ConfigError
-            If an annotation of the class names what its module does not have.
+            If an annotation of the class uses a name that its module does not have at run time.
         """
         try:
             hints = typing.get_type_hints(kind)
@@ -117,7 +117,7 @@ class _Fields:
                 f"The fields of {kind.__qualname__} cannot be saved, because {kind.__module__} lacks a name that "
                 f"their annotations use: {error}. Import it there at run time, not only under TYPE_CHECKING."
             ) from error
-        named = [f.name for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
+        named = [f.name for f in dataclasses.fields(kind) if f.name not in _STORED_OTHERWISE]
         members = {name: _members(hints[name]) for name in named}
         arrays = tuple(name for name in named if np.ndarray in members[name])
         return cls(
@@ -128,8 +128,8 @@ class _Fields:
 
 
 def _members(annotation: Any) -> set[Any]:
-    """Return the classes that an annotation allows, without parameters: numpy.ndarray for NDArray[float64]."""
-    # Since Python 3.12, numpy's NDArray is an alias that holds the type in `__value__`.
+    """Return the classes that an annotation allows, without type parameters: numpy.ndarray for NDArray[float64]."""
+    # With Python 3.12 and later, numpy's NDArray is a type alias, which has the type in `__value__`.
     if hasattr(annotation, "__value__"):
         return _members(annotation.__value__)
     origin = typing.get_origin(annotation)
@@ -143,13 +143,13 @@ def _members(annotation: Any) -> set[Any]:
 
 
 def arrays_of(result: object) -> dict[str, Array]:
-    """Return the arrays of a result, by name."""
+    """Return the arrays of a result by name, without arrays that are None."""
     found = {name: getattr(result, name) for name in _Fields.of(type(result)).arrays}
     return {name: a for name, a in found.items() if a is not None}
 
 
 def header(result: OfClients) -> dict[str, Any]:
-    """Return everything else about a result, as plain values."""
+    """Return the header of a result's file: everything but its arrays, as plain values."""
     return {
         **{name: getattr(result, name) for name in _Fields.of(type(result)).plain},
         "class": type(result).__name__,
@@ -163,9 +163,9 @@ def header(result: OfClients) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def rescue(result: OfRun) -> Iterator[None]:
-    """Save the result in a temporary folder if writing files within the block fails, for example on a full disk.
+    """Save the result in a temporary folder if the block fails to write files, for example because a disk is full.
 
-    Otherwise the run and all its messages would have to be repeated.
+    Without this, the run and all its messages would have to be repeated.
     """
     try:
         yield
@@ -175,38 +175,38 @@ def rescue(result: OfRun) -> Iterator[None]:
             try:
                 error.add_note(f"The result itself is in {result.save(folder / 'result.npz')}.")
             except OSError:
-                # There is no room here either, and an empty folder is useless.
+                # The temporary folder has no space either, so the empty folder is removed.
                 folder.rmdir()
         raise
 
 
 def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
-    """Return the class of the result in a file. Import the package's own classes if necessary.
+    """Return the class of the result in a file. If necessary, import the result classes of this package.
 
-    Classes from elsewhere must have been imported already, because a file must not choose what is imported.
+    A class of another package must have been imported before, because a file must not choose what is imported.
     """
     require_whole(path, "result", _RESULT, header)
     name, module = header["class"], str(header["module"])
     if name not in kinds:
         _import_results(module)
     if name not in kinds:
-        remedy = f"Import {module}."
+        remedy = f"Import {module} first."
         raise DataError(f"The result in {path} is a {name}, a class that is not imported here. {remedy}")
     return kinds[name]
 
 
 def _import_results(named: str) -> None:
-    """Import all modules of this room, and the named module if it defines results in another room of the package."""
+    """Import all modules of this subpackage, and the named module if it defines results in another subpackage."""
     room = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(sys.modules[room].__path__):
         importlib.import_module(f"{room}.{module.name}")
-    if _ELSEWHERE.fullmatch(named):
+    if _RESULT_MODULE.fullmatch(named):
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(named)
 
 
 def of_run(result: OfRun) -> dict[str, Any]:
-    """Return the fields of `OfRun` as plain values: the configuration, how the run went, and names."""
+    """Return the fields of `OfRun` as plain values: configuration, status, history and names."""
     return {
         "config": result.config,
         "status": [result.status.outcome.value, marks_of(result.status.words)],
@@ -219,7 +219,7 @@ def of_run(result: OfRun) -> dict[str, Any]:
 
 
 def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore the fields that `of_run` returned."""
+    """Restore the fields of `OfRun` from the plain values of `of_run`."""
     outcome, words = header["status"]
     return {
         "config": header["config"],
@@ -235,12 +235,12 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
 def fields(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Array], *, kind: type[Any]
 ) -> dict[str, Any]:
-    """Return the fields of the result in a file, for this class."""
-    header = {**_BEFORE, **header}
+    """Return the fields that this class of results needs from a file's header and arrays."""
+    header = {**_DEFAULTS, **header}
     own = _Fields.of(kind)
     needed = {*own.arrays} - own.optional
     require_whole(path, "result", {*own.plain, *_RESULT, *needed}, {*header, *arrays})
-    _require_sound(path, arrays, header["feature_names"])
+    _require_consistent(path, arrays, header["feature_names"])
     spent = header["privacy"]
     return {
         **{name: arrays.get(name) for name in own.arrays},
@@ -253,13 +253,15 @@ def fields(
 
 
 def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str], there: Iterable[str]) -> None:
-    """Require all entries that a file of this kind needs, in addition to those of every run."""
+    """Require the entries that a file of this kind needs, and the entries about the run that all results need."""
     if missing := {*needed, *_RUN} - set(there):
-        raise DataError(f"{path} is not a complete {kind}: it lacks {', '.join(sorted(missing))}. Save it again.")
+        raise DataError(
+            f"{path} is not a complete {kind}: it lacks {', '.join(sorted(missing))}. Save the result again."
+        )
 
 
-def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:
-    """Require finite numbers and matching shapes. Otherwise figures would be wrong without any error."""
+def _require_consistent(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:
+    """Require finite numbers and matching shapes. Otherwise later results would be wrong without any error."""
     Z = arrays["components_"]
     of_columns = {name: a.shape for name, a in arrays.items() if name in ("mean_", "scale_", "fill_")}
     if names is not None:
@@ -269,4 +271,4 @@ def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], na
     together &= arrays["explained_variance_"].shape == Z.shape[:1]
     scale = arrays.get("scale_", np.ones(1))
     if not (together and all(np.isfinite(a).all() for a in finite) and (scale > 0.0).all()):
-        raise DataError(f"The arrays of the result in {path} do not fit together, or are not finite. Save it again.")
+        raise DataError(f"The arrays of the result in {path} do not match, or are not finite. Save the result again.")

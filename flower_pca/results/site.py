@@ -15,7 +15,7 @@ from flower_pca.rows.covariates import SITE
 
 
 class OfSites(Protocol):
-    """The fields of a result about the sites that were adjusted or harmonized."""
+    """A result with the fields about sites that were adjusted or harmonized."""
 
     @property
     def n_features_in_(self) -> int:
@@ -23,19 +23,19 @@ class OfSites(Protocol):
 
     @property
     def adjusted_by_(self) -> tuple[str, ...]:
-        """The covariates, and "site"."""
+        """The covariates whose effect was removed, and "site" if the means of each site were subtracted."""
 
     @property
     def harmonized_by_(self) -> str:
-        """How sites were harmonized, or "" if they were not."""
+        """The method by which sites were harmonized, or "" if they were not harmonized."""
 
     @property
     def slopes_(self) -> Array | None:
-        """How much each column changes with each covariate."""
+        """The slope of each column for each covariate, or None without covariates."""
 
     @property
     def fill_(self) -> Array | None:
-        """What stands for missing values, or None if none may be missing."""
+        """The values that replace missing values, or None if missing values are not allowed."""
 
     @property
     def local(self) -> Mapping[int, Mapping[str, Array]]:
@@ -47,11 +47,11 @@ class OfSites(Protocol):
 
 
 class BySite(OfSites, Protocol):
-    """A result that may need local results of a site to score its rows."""
+    """A result that may need the local results of a site to score the rows of this site."""
 
     @property
     def is_by_site(self) -> bool:
-        """Whether it needs them."""
+        """Whether scoring rows needs the local results of their site."""
 
     def at_site(self, site: int | str | Mapping[str, Array]) -> Self:
         """Return the result for rows of this site."""
@@ -61,22 +61,22 @@ Result = TypeVar("Result", bound=BySite)
 
 
 def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
-    """Read the local result that a node has written: its means, or how it differs from all sites.
+    """Read the local result that a node has written: its means, or its location and scale.
 
-    It never left the node.
+    The node does not send this result.
     """
     _, arrays = files.read(path, "own result", private=True)
     return arrays
 
 
 def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[str, Any]:
-    """Return the fields of the result for rows of this site. The site's means replace the means of the result."""
+    """Return the fields that change in the result for rows of this site, such as the means of the site."""
     if SITE not in result.adjusted_by_ and not result.harmonized_by_:
         raise ConfigError(
             "The run neither subtracted the means of each site nor harmonized sites, so it treats rows of all sites "
             "in the same way. Leave at_site out."
         )
-    own = site if isinstance(site, Mapping) else _of(result, site)
+    own = site if isinstance(site, Mapping) else _local_result_of(result, site)
     sizes = {SITE_LOCATION: result.n_features_in_, SITE_SCALE: result.n_features_in_}
     if not result.harmonized_by_:
         covariates = sum(name != SITE for name in result.adjusted_by_)
@@ -96,22 +96,22 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
 
 
 def knows_sites(result: BySite, count: int) -> bool:
-    """Return whether rows of each of so many sites can be scored: no local results are needed, or all are known."""
+    """Return whether rows of `count` sites can be scored: no local results are needed, or all are known."""
     return not result.is_by_site or all(place in result.local for place in range(count))
 
 
 def for_place(result: Result, place: int) -> Result:
-    """Return the result for rows of the site at this position. It is the same object if sites are scored alike."""
+    """Return the result for rows of the site at this position, or the same object if all sites are scored alike."""
     return result.at_site(place) if result.is_by_site else result
 
 
-def _of(result: OfSites, site: int | str) -> Mapping[str, Array]:
-    """Return the local result of a site, by key or name."""
+def _local_result_of(result: OfSites, site: int | str) -> Mapping[str, Array]:
+    """Return the local result of a site, which is given by key or name."""
     keys = [key for key in result.local if site in (key, result.site_names.get(key))]
     if not keys:
-        there = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "none"
+        known = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "no site"
         raise ConfigError(
-            f"The result has no local results of the site {shown(site)} (only of: {there}). If the site's node has "
-            "written them to a file, give flower_pca.results.site.read(path)."
+            f"The result has no local results of the site {shown(site)} (only of: {known}). If the site's node has "
+            "written them to a file, pass flower_pca.results.site.read(path) instead of the name."
         )
     return result.local[keys[0]]

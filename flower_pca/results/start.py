@@ -1,12 +1,13 @@
 """Start a run from known components, for example from an earlier run over most of the same rows.
 
-A tracker begins with them as they are. A batch run asks in its opening for their product with C, in the frame of the
-new rows, together with random columns, as after a change of clients (`Algorithm.restart`). Without the random columns,
-a block that is orthogonal to a new direction would stay so, and would look converged. If the opening finds the rows of
-the earlier run (`earlier`), nothing is new, and the run ends as soon as residuals are small.
+A tracker begins with these components unchanged. In its opening, a batch run requests the product of C with these
+components and with random columns, in the frame of the new rows, as after a change of clients (`Algorithm.restart`).
+Without the random columns, a block that is orthogonal to a new direction would stay orthogonal, and would look
+converged. If the opening finds that the rows are the rows of the earlier run (`earlier`), the run ends as soon as the
+residuals are small.
 
-The start changes the number of messages, but not the answer except for rounding. Sparse components are an exception,
-because they are the best ones near the start.
+The start changes the number of messages, but the result only by rounding errors. Sparse components are an exception,
+because they are a local optimum near the start.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from flower_pca.results.pca import PCAResult
 
 
 class Components(NamedTuple):
-    """The components of a start as rows, and the scale and names of their columns."""
+    """The components that a run starts from, as rows, and the scale and names of their columns."""
 
     components_: Array
     scale_: Array | None = None
@@ -40,12 +41,12 @@ class Components(NamedTuple):
         return brief(self)
 
     def arrange(self, order: Sequence[str]) -> Components:
-        """Return these components with columns in this order, and without names."""
+        """Return these components with columns in this order, without column names."""
         place = {str(name): j for j, name in enumerate(self.feature_names_in_)}
         missing = [name for name in order if name not in place]
         if missing:
             raise ConfigError(
-                f"The result to start from has no column {missing[0]}. Start from a result that has it, or leave "
+                f"The result to start from has no column {missing[0]}. Start from a result with this column, or leave "
                 f"{option('init')} out.",
                 setting="init",
             )
@@ -54,18 +55,17 @@ class Components(NamedTuple):
         return Components(self.components_[:, places], scale)
 
 
-# Restarts are counted from here, so that they draw other columns than a start does.
-_BEFORE: Final = 1000
+# The start counts as this restart, so that it draws other random columns than the restarts of the run.
+_FIRST_RESTART: Final = 1000
 
 Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
 
 
 def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:
-    """Return the r orthonormal columns that a tracker begins with, in the units of the rows, and the columns of the
-    run.
+    """Return the r orthonormal columns that a tracker begins with, in original units, and the column names of the run.
 
-    These are the `wanted` columns, or the named columns of the start if the run names none. Otherwise the basis would
-    belong to other columns.
+    The names are `wanted`, or the column names of the start if the run names no columns. Without this, the basis could
+    belong to other columns than the rows.
     """
     given = components_of(init)
     if given.feature_names_in_ is not None:
@@ -73,7 +73,7 @@ def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, t
         given = given.arrange(wanted)
     rows = given.components_
     if rows.shape[0] != r or rows.shape[1] < r:
-        raise _refusal(f"a run with {option('n_components', r)} needs {r} rows and at least {r} columns", rows)
+        raise _shape_error(f"a run with {option('n_components', r)} needs {r} rows and at least {r} columns", rows)
     if given.scale_ is not None:
         rows = rows * given.scale_
     return linalg.orth(rows.T), wanted
@@ -82,23 +82,23 @@ def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, t
 def block(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, seed: int, wanted: tuple[str, ...] | None
 ) -> Array:
-    """Return the block that the opening asks for, in the units of the rows.
+    """Return the block whose product with C the opening requests, in the original units of the rows.
 
     Parameters
     ----------
     init : PCAResult, path or array-like
         A result, its file, or components as rows.
     algorithm : Algorithm
-        The algorithm, which has to go on from what the opening brings.
+        The algorithm, which continues from the products in the opening.
     n_components : int or float
-        As asked.
+        The number of components of the run, as the user passed it.
     seed : int
-        As asked.
+        The seed of the run.
     wanted : tuple of str or None
-        The columns that the run names.
+        The names of the columns that the run was asked for, or None.
     """
     given = components_of(init)
-    # A run that names no columns sorts them by name.
+    # If the user names no columns, the run sorts them by name.
     if given.feature_names_in_ is not None:
         given = given.arrange(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
     rows, scale = given.components_, given.scale_
@@ -107,7 +107,13 @@ def block(
     drawn = linalg.random_block(d, width, seed)
     filled = np.hstack([rows.T, drawn])[:, :width]
     model = Model(
-        n_components=n_components, center=True, scale=None, seed=seed, d=d, basis=linalg.orth(filled), restarts=_BEFORE
+        n_components=n_components,
+        center=True,
+        scale=None,
+        seed=seed,
+        d=d,
+        basis=linalg.orth(filled),
+        restarts=_FIRST_RESTART,
     )
     mixed = algorithm.restart(model)[:, :d]
     return mixed if scale is None else mixed / scale[:, None]
@@ -116,7 +122,7 @@ def block(
 def earlier(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
 ) -> EarlierRun | None:
-    """Return what the result of a converged run says about its rows, or None for any other start."""
+    """Return what the result of a converged run contains about its rows, or None for any other start."""
     found: Any = _loaded(init)
     if not isinstance(found, PCAResult) or not isinstance(n_components, int):
         return None
@@ -139,39 +145,39 @@ def earlier(
 
 
 def _angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
-    """Return the error of a run as an angle: by the residuals, or by the algorithm's own error if it is an angle."""
-    told = [] if found.sine_estimate_ is None else [found.sine_estimate_]
+    """Return the error of a run as an angle, from the residuals or from the algorithm's error if it is an angle."""
+    angles = [] if found.sine_estimate_ is None else [found.sine_estimate_]
     if algorithm.ends_by_angle and found.algorithm.partition("(")[0] == algorithm.name:
         rounds = found.history.of(algorithm.name)
-        told += [rounds[-1].metrics["error"]] if len(rounds) and "error" in rounds[-1].metrics else []
-    return min(told, default=None)
+        angles += [rounds[-1].metrics["error"]] if len(rounds) and "error" in rounds[-1].metrics else []
+    return min(angles, default=None)
 
 
 def components_of(init: Start) -> Components:
-    """Return the components of a start, and what is known about their columns."""
+    """Return the components of a start, with the scale and names of their columns if they are known."""
     found: Any = _loaded(init)
     rows = checks.numbers("The components to start from", getattr(found, "components_", found))
     if rows.ndim == 3:
         rows = rows[-1]
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
-        raise _refusal("a start needs a matrix of finite numbers", rows)
+        raise _shape_error("a start needs a matrix of finite numbers", rows)
     return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
 
 
 def read(init: Start) -> PCAResult | Components:
-    """Return a start as a result, which also describes its rows, or as components."""
+    """Return a start as a result if it is a result or a file, and otherwise as components."""
     found: Any = _loaded(init)
     components = components_of(found)
     return found if isinstance(found, PCAResult) else components
 
 
 def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
-    """Refuse a word for the algorithm's own `init`, because the `init` of a run takes components."""
+    """Refuse an `init` that is a value of the algorithm's parameter `init`. The `init` of a run takes components."""
     if not isinstance(init, str):
         return
     try:
         replace(algorithm, init=init)  # type: ignore[call-arg]
-    except (ConfigError, TypeError):  # The algorithm has no such setting, or its setting does not take this word.
+    except (ConfigError, TypeError):  # The algorithm has no parameter `init`, or does not accept this value for it.
         return
     raise ConfigError(
         f"init takes an earlier result, its file, or components to begin with, but {shown(init)} is a setting of "
@@ -188,14 +194,14 @@ def _loaded(init: Start) -> Any:
         return PCAResult.load(init)
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{option('init')} is {shown(init)}, but there is no file of this name. Give the result of an earlier "
+            f"{option('init')} is {shown(init)}, but there is no file with this name. Give the result of an earlier "
             "run, its file, or an array with one component per row.",
             setting="init",
             value=init,
         ) from error
 
 
-def _refusal(need: str, rows: Array) -> ConfigError:
+def _shape_error(need: str, rows: Array) -> ConfigError:
     return ConfigError(
         f"The components to start from have shape {rows.shape}, but {need}. Give one component per row.", setting="init"
     )

@@ -1,4 +1,4 @@
-"""`TrackingResult`: the result of a run over steps."""
+"""`TrackingResult`: the result of tracking a subspace over steps."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _REASONS: Final = {
 }
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
 _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed", "causes_")
-# A component is a single column if this column has at least this share of its squares.
+# A component consists of a single column if this column has more than this share of the sum of squared weights.
 _ALONE: Final = 0.98
-_OUTWEIGHS: Final = 10.0  # A component outweighs the next one if its value is so many times larger.
-_MANY: Final = 1e6  # Above this ratio, rounding hides the exact number.
-_NEWEST: Final = 20  # newest steps that are looked at
-_LEAST: Final = 3
-# If a level is so many times the usual statistic, it only catches sudden jumps.
+_OUTWEIGHS: Final = 10.0  # A component is much larger than the next if its value is more than this many times larger.
+_MANY: Final = 1e6  # Ratios above this bound are not printed exactly, because they are dominated by rounding errors.
+_NEWEST: Final = 20  # number of newest steps in which residuals are checked for a further component
+_LEAST: Final = 3  # minimum number of steps with known values for this check
+# If the alarm level is more than this many times the usual statistic, only sudden jumps can cause an alarm.
 _UNSTEADY: Final = 100.0
-# A direction stands out if it has so many times the largest value that noise alone would have.
+# A direction of the residuals stands out if its variance is more than this many times what noise alone would reach.
 _STANDS_OUT: Final = 3.0
 
 
@@ -56,40 +56,40 @@ class TrackingResult:
         The basis of each step as rows, orthonormal, largest value first, with fixed signs.
     values_ : ndarray of shape (steps, r)
         Eigenvalues of the sum of l l' over the completed rows l of the step. They are zero if the step had fewer rows
-        than components, and so left the basis unchanged.
+        than components, so that the basis did not change.
     rows_ : ndarray of shape (steps,)
-        Rows of the step at all clients together.
+        Number of rows of the step at all clients together.
     residuals_ : ndarray of shape (steps,)
         How badly the basis of the previous step fits: the norm of the residual at observed entries that are no
-        outliers, relative to the norm of all observed entries. 1 in a first step without a basis.
+        outliers, relative to the norm of all observed entries. 1 in the first step if there was no basis before.
     deficient_ : ndarray of shape (steps,)
-        Number of rows with fewer independent observed entries than components. Their completion is the one of minimum
-        norm.
+        Number of rows with fewer independent observed entries than components. These rows are completed with the
+        coordinates of minimum norm.
     outliers_ : ndarray of shape (steps,)
         Number of entries that count as outliers.
     missing_ : ndarray of shape (steps,)
         Number of missing entries.
     changes_ : ndarray
-        Kept steps at which a change was declared.
+        Numbers of the kept steps at which a change was declared.
     statistics_ : dict
-        The test statistic of a change, by step, where it is known: the largest eigenvalue of the completed rows outside
-        the previous basis, divided by the number of rows. If the level is learnt from the stream, it is the smallest of
-        four such values, see `tracking.change`.
+        The test statistic of a change, by step, for steps in which it is known: the largest eigenvalue of the completed
+        rows outside the previous basis, divided by the number of rows. If the alarm level is learned from the stream,
+        the statistic is the smallest of four such values (see `tracking.change`).
     levels_ : dict
         The alarm level, by step, for the steps that were tested for a change.
     causes_ : mapping
-        With `monitor`, for each change its "reasons", the numbers of the "columns", and the "sites" if single clients
-        are seen. Reasons are "SPE" if rows have left the subspace, "column" if a column has another spread than before,
-        and "T2" if a direction has. {} without `monitor`.
+        With `monitor`, for each change its "reasons", the numbers of the "columns", and the "sites" if the server sees
+        single clients. Reasons are "SPE" if rows have left the subspace, "column" if the spread of a column has
+        changed, and "T2" if the spread along a direction of the subspace has changed. {} without `monitor`.
     first_ : int
         The number of the first step that is kept. Only the newest steps are kept, at most the `keep` of the tracker,
-        but steps are numbered from the very first one.
+        but all steps are numbered.
     totals_ : dict
         Totals over all steps, kept or not: "steps", "rows", "deficient", "outliers", and "changed" for changes.
     status : Status
-        Why the run ended, with doubts about the result, such as a column that is a component by itself.
+        Why the run ended, with warnings about the result, for example that a component consists of a single column.
     history : History
-        What happened in each of the newest thousand messages, and totals of the messages before.
+        What happened in each of the newest thousand messages, and totals over earlier messages.
     algorithm : str
         The tracker's spec string.
     seed : int
@@ -99,7 +99,7 @@ class TrackingResult:
     feature_names_in_ : ndarray of shape (d,) or None
         Names of the columns, in order. None if columns are matched by position.
     feature_digest : str
-        SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
+        SHA-256 of the sorted names, if clients do not send the names. "" if columns have no names.
     site_names : mapping
         Names of the contributing clients by key. Clients without a name are not in it.
     left_out : mapping
@@ -141,12 +141,17 @@ class TrackingResult:
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> TrackingResult:
-        """Return the result of a finished model, from the figures that its tracker has left for all steps."""
+        """Return the result of a finished model, from the figures that the tracker stored for all kept steps."""
         left, names = model.left, labels.array_of(model.feature_names)
         first = int(left["gone"])
         status = model.status or Status(Outcome.DONE, "the run goes on")
         shown = labels.column_names(names, len(left["bases"][-1]))
-        advice = [*_stuck(left, shown), *_narrow(left), *_of_watch(left), *_of_season(left)]
+        advice = [
+            *_warn_of_single_columns(left, shown),
+            *_warn_of_too_few(left),
+            *_remark_on_tests(left),
+            *_remark_on_period(left),
+        ]
         return cls(
             components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in left["bases"]]),
             **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers", "missing")},  # type: ignore[arg-type]
@@ -173,7 +178,7 @@ class TrackingResult:
 
     @property
     def n_components_(self) -> int:
-        """r, the columns of the basis."""
+        """r, the number of components in the basis of a step."""
         return int(self.components_.shape[1])
 
     @property
@@ -183,7 +188,7 @@ class TrackingResult:
 
     @property
     def subspace_change_(self) -> Array:
-        """The sine of the largest angle between the bases of a step and the one before, (steps,); 0 for the first."""
+        """The sine of the largest angle between the bases of each step and the previous step, (steps,), first 0."""
         steps = itertools.pairwise(self.components_)
         return np.array([0.0, *(linalg.sin_theta(a.T, b.T) for a, b in steps)])
 
@@ -193,7 +198,7 @@ class TrackingResult:
         Parameters
         ----------
         truth : ndarray of shape (steps, r, d)
-            The true components as rows:, or (r, d) for all steps.
+            The true components of each step as rows, or an array of shape (r, d) that holds for all steps.
         """
         true = checks.numbers("The truth", truth)
         if true.ndim == 2:
@@ -209,25 +214,23 @@ class TrackingResult:
     def transform(self, X: Any, *, step: int = -1) -> Array:
         """Return coordinates of the rows of X, (n, d), along the components of a step, (n, r).
 
-        NaN marks missing entries.
-
-        They are the least squares fit to the observed entries. If a row has fewer independent entries than there are
-        components, they are the fit of minimum norm.
+        The coordinates are the least squares fit to the observed entries. Entries that are NaN count as missing. If a
+        row has fewer independent observed entries than components, its coordinates are the fit of minimum norm.
         """
         return self._scores(self._rows(X), step)
 
     def inverse_transform(self, scores: Array, *, step: int = -1) -> Array:
-        """Return the rows that have these scores and lie in the span."""
+        """Return the rows that have these scores and are in the span of the components of a step."""
         return np.asarray(np.asarray(scores) @ self.components_[step])
 
     def complete(self, X: Any, *, step: int = -1) -> Array:
-        """Return the rows of X, (n, d), with missing entries (NaN) filled in from the subspace of a step."""
+        """Return the rows of X, (n, d), with missing entries (NaN) filled by the fit in the subspace of a step."""
         rows = self._rows(X)
         rebuilt = self.inverse_transform(self._scores(rows, step), step=step)
         return np.where(np.isnan(rows), rebuilt, rows)
 
     def with_keys(self, keys: Mapping[int, int]) -> TrackingResult:
-        """Return the result with other keys for the clients that causes name."""
+        """Return the result with new keys for the clients that `causes_` names."""
         causes = {
             step: {**cause, "sites": [keys.get(site, site) for site in cause["sites"]]}
             for step, cause in self.causes_.items()
@@ -242,7 +245,7 @@ class TrackingResult:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
-        """Read a file of `save`."""
+        """Read a result from a file that `save` has written."""
         header, arrays = files.read(path, "tracking result")
         saved.require_whole(path, "tracking result", {*_HEADER, *_ARRAYS}, {*header, *arrays})
         with files.refuse_others(path, "tracking result"):
@@ -265,29 +268,30 @@ class TrackingResult:
         ----------
         what : str
             "subspace_change", "fit", "statistic" (of a change), "step_sizes", "outliers", "last_loadings", or
-            "overview". `flower_pca.plots.available(result)` says which there are of a result, and what they show.
+            "overview". `flower_pca.plots.available(result)` lists the pictures of this result and what they show.
         path : str or path
-            The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+            The file, which ends in .svg or .png. An old file is replaced only when the new picture is complete.
 
         Returns
         -------
         path
-            The path.
+            The path of the picture.
         """
         return drawn.draw(self, what, path)
 
     def summary(self, *, digits: int = 4) -> Summary:
-        """Return what was found, in words, figures and a table, and how reliable it is.
+        """Return a summary in sentences, figures and a table, which also says how reliable the result is.
 
         Parameters
         ----------
         digits : int, default=4
-            Digits of the mean squares in the table.
+            Number of significant digits of the mean squares in the table.
 
         Returns
         -------
         Summary
-            `print` shows it. Its `facts`, `findings`, `remarks` and `components` are for programs.
+            The summary, which `print` shows as text. Programs can read its `facts`, `findings`, `remarks` and
+            `components`.
         """
         return Summary(
             self._title,
@@ -332,7 +336,7 @@ class TrackingResult:
         ]
 
     def _findings(self) -> list[str]:
-        """Return where the subspace changed, and which columns the last basis consists of."""
+        """Return sentences about the changes of the subspace, and about the columns in the last step's components."""
         names, totals = facts.names_of(self), self.totals_
         rows = labels.count(totals["rows"], "row")
         steps = labels.count(totals["steps"], "step")
@@ -358,7 +362,7 @@ class TrackingResult:
         return Listing(["component", "mean square of a row", "largest weights"], lines)
 
     def table(self) -> str:
-        """Write the steps as a plain text table, and the heaviest columns in the last basis."""
+        """Return a plain text table of the steps, followed by the components of the last step."""
         head = f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"
         figures = zip(self.rows_, self.subspace_change_, self.residuals_, self.outliers_, strict=True)
         lines = [
@@ -394,25 +398,25 @@ class TrackingResult:
 
 
 def _by_step(values: Array, first: int) -> dict[int, float]:
-    """Return the known values by the number of their step."""
+    """Return the values that are not NaN, by the number of their step."""
     numbered = enumerate(values, first)
     return {j: float(value) for j, value in numbered if not np.isnan(value)}
 
 
 def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
-    """Return the cause of a change, from the figures that `tracking.panel` leaves for its step."""
-    kinds = [one for one in panel.REASONS if kind & one]
+    """Return the cause of a change, from the figures that `tracking.panel` stores for the step of the change."""
+    kinds = [reason for reason in panel.REASONS if kind & reason]
     places = named.reshape(-1, NAMED).astype(int).tolist()
     by_kind = dict(zip(panel.REASONS, places, strict=False))
-    columns = dict.fromkeys(column for one in kinds for column in by_kind[one] if column >= 0)
+    columns = dict.fromkeys(column for reason in kinds for column in by_kind[reason] if column >= 0)
     newest = named[-NAMED:].astype(int)
     sites = [clients[place] for place in newest if place >= 0]
-    return {"reasons": [panel.REASONS[one] for one in kinds], "columns": list(columns), "sites": sites}
+    return {"reasons": [panel.REASONS[reason] for reason in kinds], "columns": list(columns), "sites": sites}
 
 
 def in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> str:
-    """Describe a cause in a sentence."""
-    reasons = [_REASONS[str(one)] for one in cause["reasons"]]
+    """Describe the cause of a change in the second half of a sentence: "by ..., most in ..., at ...."."""
+    reasons = [_REASONS[str(reason)] for reason in cause["reasons"]]
     columns = [names[int(column)] for column in cause["columns"]]
     clients = [labels.client_name(sites, int(site)) for site in cause["sites"]]
     said = f"by {labels.series(reasons)}"
@@ -436,8 +440,8 @@ def _totals(left: Mapping[str, Array]) -> dict[str, int]:
     return {name.removeprefix(total): int(value) for name, value in left.items() if name.startswith(total)}
 
 
-def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
-    """Report a column with a huge variance that is a component by itself."""
+def _warn_of_single_columns(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
+    """Return a warning for each component that consists of a single column and has a much larger variance."""
     basis = left["bases"][-1]
     values = left["values"][-1]
     # This total over all rows has the same unit as `values`.
@@ -445,32 +449,32 @@ def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
     said = []
     for j, (weights, following) in enumerate(zip(basis.T, [*values[1:], rest], strict=True)):
         column = int(np.argmax(np.abs(weights)))
-        by_itself = weights[column] ** 2 > _ALONE and len(values) > 1
-        # NaN means unknown, and compares as false.
-        if by_itself and values[j] > _OUTWEIGHS * following:
+        is_single = weights[column] ** 2 > _ALONE and len(values) > 1
+        # If a value is unknown, it is NaN, and the comparison is false.
+        if is_single and values[j] > _OUTWEIGHS * following:
             said.append(
-                f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: check for a "
+                f"component {j + 1} is {names[column]} alone, {_ratio(values[j], following)} the next: check for a "
                 "stuck sensor or a different unit; robust_tracking removes wrong entries"
             )
     return said
 
 
-def _times(large: float, small: float) -> str:
-    """Write how many times larger a number is, or that it is too many times to count."""
+def _ratio(large: float, small: float) -> str:
+    """Return a ratio as text: "12 times", or "more than 1,000,000 times" if rounding errors dominate it."""
     if small * _MANY <= large:
         return f"more than {_MANY:,.0f} times"
     return f"{large / small:.2g} times"
 
 
-def _narrow(left: Mapping[str, Array]) -> list[str]:
-    """Report if one direction of the residual has more variance than noise would explain."""
+def _warn_of_too_few(left: Mapping[str, Array]) -> list[str]:
+    """Return a warning if one direction of the residuals has more variance than noise would explain."""
     d, r = left["bases"][-1].shape
     figures = (left[name][-_NEWEST:] for name in ("rows", "misfit", "beyond"))
     rows, misfit, beyond = (figure.astype(float) for figure in figures)
     known = np.isfinite(misfit) & np.isfinite(beyond) & (rows > r)
     if d <= r + 1 or known.sum() < _LEAST:
         return []
-    # The noise in each of the other directions.
+    # The noise is estimated from the mean variance of the other directions.
     outside = misfit[known] - beyond[known]
     rest = np.maximum(outside, 0.0) / (d - r - 1)
     spread = 1.0 + np.sqrt((d - r) / rows[known])
@@ -480,26 +484,26 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
     if found <= max(_STANDS_OUT * noise, 1e-10 * mean):
         return []
     few = f"{labels.count(r, 'component')} may be too few"
-    return [f"{few}: one direction of the residuals has {_times(found, noise)} the variance of noise"]
+    return [f"{few}: one direction of the residuals has {_ratio(found, noise)} the variance of noise"]
 
 
-def _of_season(left: Mapping[str, Array]) -> list[str]:
-    """Report that alarms recur with a period."""
+def _remark_on_period(left: Mapping[str, Array]) -> list[str]:
+    """Return a remark if alarms recur with a period."""
     if not (period := int(left.get("period", 0))):
         return []
     return [f"alarms come every {period} steps, so each step is also compared with steps of the same phase"]
 
 
-def _of_watch(left: Mapping[str, Array]) -> list[str]:
-    """Report which steps were tested for a change, if not all, and whether only sudden jumps could be seen."""
-    judged = np.flatnonzero(np.isfinite(left["level"]))
-    if not len(judged):
+def _remark_on_tests(left: Mapping[str, Array]) -> list[str]:
+    """Return which steps were tested for a change, and a warning if only sudden jumps can be detected."""
+    tested = np.flatnonzero(np.isfinite(left["level"]))
+    if not len(tested):
         return []
-    steps = labels.count(len(judged), "step")
-    start = int(left["gone"]) + judged[0]
-    said = [f"{steps} judged for a change, from {start} on"]
-    level = left["level"][judged[-1]]
+    steps = labels.count(len(tested), "step")
+    start = int(left["gone"]) + tested[0]
+    said = [f"{steps} tested for a change, from step {start} on"]
+    level = left["level"][tested[-1]]
     usual = float(np.nanmedian(left["statistic"]))
     if level > _UNSTEADY * usual > 0.0:
-        said.append(f"too unsteady to monitor: an alarm needs {_times(level, usual)} the usual statistic")
+        said.append(f"too unsteady to monitor: an alarm needs {_ratio(level, usual)} the usual statistic")
     return said

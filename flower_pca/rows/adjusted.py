@@ -1,6 +1,6 @@
-"""Rows without the part that their covariates explain, as a source of blocks.
+"""Remove from rows the part that their covariates explain, or harmonize them, as a source of blocks.
 
-They come from the joint table of a client, whose columns are the features and then the covariates.
+The rows are computed from the joint table of a client, whose columns are the features followed by the covariates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.measured import Measured
 from flower_pca.rows.moves import Moves
 
-# The local result of a site: its own means, or its difference from all sites if sites are harmonized.
+# Names in the local result of a site: its means, or its difference from all sites if sites are harmonized.
 SITE_MEAN, SITE_COVARIATES = "site_mean", "site_covariates"
 SITE_LOCATION, SITE_SCALE = "site_location", "site_scale"
 
@@ -34,11 +34,11 @@ class Residuals:
     joint : Measured
         The joint table.
     d : int
-        How many of its columns are features; the first ones.
+        The number of features, which are the first columns of the joint table.
     moves : Moves
-        What becomes of a feature.
+        The linear transformation of the features.
     fill : ndarray of shape (d,) or None
-        What stands for a missing value of a feature; None if it stays missing.
+        The replacements for missing values of the features, or None if they stay missing.
     """
 
     joint: Measured
@@ -55,11 +55,11 @@ class Residuals:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The precision of computations with the joint table."""
+        """The data type of the rows, which is the precision of products with the joint table."""
         return self.joint.dtype
 
     def pieces(self) -> Iterator[Array]:
-        """Yield the remaining rows, in the blocks of the joint table."""
+        """Yield the transformed features of each block of the joint table."""
         moves, last = self.moves, self.d + len(self.moves.slopes)
         for block in self.joint.blocks():
             features = block[:, : self.d].astype(np.float64)
@@ -71,12 +71,15 @@ class Residuals:
             yield features.astype(self.dtype, copy=False)
 
     def place(self) -> None:
-        """Return None, because these rows are in no file."""
+        """Return None, because the transformed rows are not stored in a file."""
         return
 
 
 def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who: str, *, local_mean: bool) -> None:
-    """Raise DataError if a covariate has missing values, or a feature to be adjusted has no values."""
+    """Raise a DataError if a covariate has missing values.
+
+    If missing values become local means (`local_mean`), also raise a DataError if a feature has no values at all.
+    """
     if not joint.missing:
         return
     seen = np.broadcast_to(np.asarray(joint.observed().seen), joint.d)
@@ -84,18 +87,18 @@ def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who
     for name, count in zip(names[d:], seen[d:], strict=True):
         if count < joint.n:
             raise DataError(
-                f"The covariate {name} of {who} has missing values, but covariates are never filled in. Fill them, or "
-                "leave out the rows without this covariate."
+                f"The covariate {name} of {who} has missing values, which are never filled automatically. Fill them, "
+                "or leave out the rows without this covariate."
             )
     for name, count in zip(names[:d], seen[:d], strict=True):
         if local_mean and count == 0:
             raise DataError(
-                f"Column {name} of {who} has no value, so nothing can be removed from it. Leave the column out."
+                f"Column {name} of {who} has no value, so it cannot be adjusted for covariates. Leave the column out."
             )
 
 
 def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: Frame, move: Moves | None) -> Table:
-    """Return the features of a joint table in the frame, with these moves if there are any."""
+    """Return the table of the features of a joint table, transformed by the moves unless `move` is None."""
     covariates = frame.covariates
     assert covariates is not None
     d = joint.d - len(covariates.names)
@@ -108,7 +111,7 @@ def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: F
 
 
 def hat_root(data: Any, inverse: Array, rows: int) -> Array:
-    """Return a root F of the hat matrix FF' of the removed regression, with a line for each row of a site.
+    """Return F, where FF' is the hat matrix of the removed regression. F has one line for each row of the site.
 
     Parameters
     ----------
@@ -117,7 +120,8 @@ def hat_root(data: Any, inverse: Array, rows: int) -> Array:
     inverse : ndarray of shape (q, q)
         The pseudo-inverse of the products of the covariates about their means, over the rows of all sites.
     rows : int
-        The rows that the mean is of: those of the site if each site subtracts its own means, else those of all.
+        The number of rows behind the subtracted mean: the rows of the site if each site subtracts its own means, else
+        the rows of all sites.
     """
     mean = np.full((data.n, 1), 1.0 / np.sqrt(rows))
     known = data.frame.covariates
@@ -131,19 +135,22 @@ def hat_root(data: Any, inverse: Array, rows: int) -> Array:
 
 
 def of_site(data: Any) -> dict[str, Array]:
-    """Return what a site needs to adjust or harmonize rows as in the run. It never leaves the site. {} if nothing."""
+    """Return the arrays with which a site adjusts or harmonizes new rows as in the run. They never leave the site.
+
+    Return {} if the site needs no arrays of its own.
+    """
     covariates, joint = data.frame.covariates, data.joint
     if covariates is None or joint is None or not (covariates.within or covariates.sigma is not None):
         return {}
     if covariates.sigma is not None:
-        own = moves.effect(joint.in_frame(Frame()), data.d, covariates)
-        return {SITE_LOCATION: own.location, SITE_SCALE: own.scale}
+        effect = moves.effect(joint.in_frame(Frame()), data.d, covariates)
+        return {SITE_LOCATION: effect.location, SITE_SCALE: effect.scale}
     means = np.asarray(joint.observed().mean, dtype=np.float64)
     return {SITE_MEAN: means[: data.d].copy(), SITE_COVARIATES: means[data.d : data.d + covariates.adjusted].copy()}
 
 
 def hints_of_constant_columns(data: Any) -> list[str]:
-    """Return a hint about columns that are constant at a harmonized site, whose scale is not changed there."""
+    """Return a hint about columns that are constant at a harmonized site, so that their scale is not changed."""
     covariates, joint = data.frame.covariates, data.joint
     if covariates is None or joint is None or covariates.sigma is None:
         return []

@@ -1,7 +1,8 @@
-"""Fixed statistics of rows without the part that their covariates explain.
+"""Compute the fixed statistics of adjusted rows from the fixed statistics of features and covariates.
 
-What remains of a row is linear in its features and covariates. So the statistics of the joint table, with the features
-and then the covariates as columns, determine those of the remainder. No number from a message is multiplied with a row.
+An adjusted row is linear in its features and covariates. So the statistics of the joint table, whose columns are the
+features followed by the covariates, determine the statistics of the adjusted rows. No number from a message is
+multiplied with a row.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from flower_pca.rows.statistics import Product, Source, Statistics
 
 
 def source(joint: Source, d: int, moves: Moves | None) -> Source:
-    """Return the statistics of the features with these moves, computed from the joint table or as stored."""
+    """Return the statistics of the features after these moves, or of the stored features if `moves` is None."""
     known, whole = joint
     features = known.of_columns(np.arange(d))
     if moves is None:
@@ -28,7 +29,7 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
     last = d + q
     left = (known.mean[:d] - moves.shift) * f - (known.mean[d:last] - moves.mean) @ slopes
     rest = known.rest[:d] * f - known.rest[d:last] @ slopes
-    rest = np.where(moves.shift == known.mean[:d], 0.0, rest)  # A site's own mean must not be revealed.
+    rest = np.where(moves.shift == known.mean[:d], 0.0, rest)  # The rounding error would reveal the site's own mean.
     changed = replace(features, mean=left, seen=np.full(d, float(known.n)), gaps=features.gaps[:0], rest=rest)
     if known.factor is not None:
         R = known.factor[:, :d] * f - known.factor[:, d:last] @ slopes
@@ -40,7 +41,7 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
     assert whole is not None
 
     def product(Z: Array, fill: Array | None) -> Array:
-        """Multiply rows of the joint table, with the moves on both sides. No value is missing any more."""
+        """Return the product for a block Z, with the moves on both sides. Missing values have been filled before."""
         wide = _padded(f[:, None] * Z, known.d)
         wide[d:last] = -slopes @ Z
         found = whole(wide, None)
@@ -49,27 +50,27 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
     m2 = known.m2[:d] * f**2
     if q:
         crossed = _of_unit_columns(whole, known, d, q)
-        own = np.einsum("qd,qd->d", slopes, crossed[d:last] @ slopes)
-        m2 = m2 + own - 2.0 * f * np.einsum("dq,qd->d", crossed[:d], slopes)
+        squares = np.einsum("qd,qd->d", slopes, crossed[d:last] @ slopes)
+        m2 = m2 + squares - 2.0 * f * np.einsum("dq,qd->d", crossed[:d], slopes)
     return replace(changed, m2=np.maximum(m2, 0.0)), product
 
 
 def _of_features(whole: Product, mean: Array, Z: Array, fill: Array | None) -> Array:
-    """Return the product of the features, by that of the joint table, whose columns have these means."""
+    """Return the product of the features, from the product `whole` of the joint table with these column means."""
     if fill is not None:
         fill = np.concatenate([fill, mean[len(fill) :]])
     return np.asarray(whole(_padded(Z, len(mean)), fill)[: len(Z)])
 
 
 def _padded(Z: Array, rows: int) -> Array:
-    """Add rows of zeros below a block."""
+    """Return a block with rows of zeros added below, up to this number of rows."""
     wide = np.zeros((rows, Z.shape[1]))
     wide[: len(Z)] = Z
     return wide
 
 
 def _of_unit_columns(whole: Product, known: Statistics, d: int, q: int) -> Array:
-    """Return the products of all columns with the covariates about their means."""
+    """Return the products of all columns of the joint table with the covariates, about their means."""
     units = np.zeros((known.d, q))
     units[d : d + q] = np.eye(q)
     return np.asarray(whole(units, None))

@@ -1,6 +1,7 @@
-"""Products and moments of rows stored by columns, such as genotypes, in two passes over blocks of columns.
+"""Compute products and moments of rows stored by columns, such as genotypes.
 
-A block of columns fits the processor's cache while it is decoded, less its mean, and multiplied.
+A product takes two passes over blocks of columns. A block stays in the processor's cache while it is decoded, centered
+and multiplied.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from flower_pca.rows.frame import Frame, Moments, set_gaps
 
 @runtime_checkable
 class ByColumns(Protocol):
-    """A source of rows that also gives blocks of columns, and counts their values."""
+    """A source of rows that also yields blocks of columns, and counts the values of columns."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and columns."""
 
     def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield, for each block, its slices of columns and rows, and its entries with a line for each column."""
+        """Yield the columns and the rows of each block as slices, and its entries with one line per column."""
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
-        """Yield the same with 0 for missing values, and the lines and rows in the block where these are."""
+        """Yield the same blocks with 0 for missing values, and the positions of the missing values in each block."""
 
     def tallies(self) -> tuple[Array, Array, Array]:
         """Return, for each column, the number of values, their sum and the sum of their squares."""
@@ -36,17 +37,17 @@ class ByColumns(Protocol):
 
 
 def moments(source: ByColumns) -> Moments:
-    """Return the moments of the present values, from whole numbers."""
+    """Return the moments of the present values, computed from sums of whole numbers."""
     n = source.shape[0]
     count, sums, squares = source.tallies()
     seen = np.maximum(count, 1)
-    # These are whole numbers, so nothing is lost.
+    # These are whole numbers, so the difference does not lose digits.
     m2 = (count * squares - sums**2) / seen
     return Moments(n, sums / seen, m2, None if (count == n).all() else count)
 
 
 def peak(source: ByColumns) -> Array:
-    """Return the largest count of each column, 0, 1 or 2."""
+    """Return the largest entry of each column: 0, 1 or 2."""
     _, sums, squares = source.tallies()
     # The sum of squares exceeds the sum by 2 for each person with two copies.
     return np.where(squares > sums, 2.0, np.where(sums > 0, 1.0, 0.0))
@@ -67,7 +68,7 @@ def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
 
 
 def _framed(source: ByColumns, frame: Frame) -> Iterator[tuple[slice, slice, Array]]:
-    """Yield blocks of columns less their means, with missing values filled but without scaling."""
+    """Yield blocks of columns with means subtracted and missing values filled, but without scaling."""
     gap: Any = None if frame.fill is None else frame.fill - frame.centre
     if gap is not None and not np.any(gap):  # The fill is usually the mean itself, so the gap is 0.
         gap = 0.0

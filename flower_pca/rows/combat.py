@@ -1,15 +1,15 @@
-"""ComBat: location and scale of each column at a site, by estimates that are shrunk over the columns.
+"""Estimate the location and scale of each column at a site by ComBat, with shrinkage over the columns.
 
-With S the rows of a site as they are standardized by what all sites tell (grand, slopes, sigma), g and delta are the
-means and variances of its n rows, column by column. Sites of few rows have uncertain ones, so they are drawn towards
-their common distribution over the columns, by empirical Bayes (Johnson, Li, Rabinovic 2007; Fortin et al. 2017): g has
-a normal prior with mean gbar and variance tau2, delta an inverse gamma prior with parameters lam and nu. The two lines
-of the posterior are repeated until nothing changes:
+Let S be the rows of a site, standardized by the parameters of the run (grand, slopes, sigma), and let g and delta be
+the means and variances of the n rows of S, column by column. The estimates of a site with few rows are uncertain. So
+empirical Bayes draws them towards their common distribution over the columns (Johnson, Li, Rabinovic 2007; Fortin et
+al. 2017): g has a normal prior with mean gbar and variance tau2, and delta has an inverse gamma prior with parameters
+lam and nu. The two equations of the posterior are iterated until nothing changes:
 
     g*      = (tau2 n g + delta* gbar) / (tau2 n + delta*)
     delta*  = ((n - 1) delta / 2 + n (g - g*)^2 / 2 + nu) / (n / 2 + lam - 1)
 
-A row x with covariates a becomes (S - g*) / sqrt(delta*) sigma + grand + slopes'a. What a site finds here stays there.
+A row x with covariates a becomes (S - g*) / sqrt(delta*) sigma + grand + slopes'a. The estimates never leave the site.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import enumeration
 
-LEAST_ROWS: Final = 3  # With fewer rows, the variances of a site say nothing.
+LEAST_ROWS: Final = 3  # With fewer rows, the variances of a site mean nothing.
 FEW_ROWS: Final = 10  # With fewer rows, the location and scale of a site are uncertain.
-_SETTLED: Final = 1e-13  # The relative change at which the iteration ends.
-_MOST: Final = 10_000  # The most repetitions. 16 were needed at most.
+_SETTLED: Final = 1e-13  # relative change at which the iteration ends
+_MOST: Final = 10_000  # maximum number of iterations, of which 16 were needed at most
 
 
 @dataclass(frozen=True)
 class SiteEffect:
-    """The difference of a site from all sites: g* and delta* of every column, (d,) each, in units of sigma.
+    """The difference of a site from all sites: g* and delta* of every column, in units of sigma.
 
     Attributes
     ----------
-    location : ndarray
-        g*.
-    scale : ndarray
-        delta*.
-    constant : ndarray
-        In which columns the rows of the site are all the same, so that their scale is left as it is.
+    location : ndarray of shape (d,)
+        The location g*.
+    scale : ndarray of shape (d,)
+        The squared scale delta*.
+    constant : ndarray of shape (d,)
+        True for columns that are constant at the site, so that their scale is not changed.
     """
 
     location: Array
@@ -50,14 +50,14 @@ class SiteEffect:
 
 
 def effect(n: int, means: Array, variances: Array) -> SiteEffect:
-    """Return the effect of a site, from means and variances of its n standardized rows."""
+    """Return the effect of a site, computed from the means and variances of its n standardized rows."""
     constant = variances <= 0.0
     delta = np.where(constant, 1.0, variances)
     gbar, tau2 = float(means.mean()), float(means.var(ddof=1))
     mean, variance = float(delta.mean()), float(delta.var(ddof=1))
     if variance > 0.0:
         lam, nu = (2.0 * variance + mean**2) / variance, (mean * variance + mean**3) / variance
-    else:  # All columns have the same variance, so their distribution is a point.
+    else:  # All columns have the same variance, so the prior of delta is a single point.
         return SiteEffect(_shrunk(means, delta, n, gbar, tau2), delta, constant)
     location, scale = means, delta
     for _ in range(_MOST):
@@ -71,7 +71,7 @@ def effect(n: int, means: Array, variances: Array) -> SiteEffect:
 
 
 def hints_of_few_rows(rows: Array, keys: Array) -> list[str]:
-    """Return a hint about sites with too few rows for a good location and scale, if there are any."""
+    """Return a hint about sites whose location and scale are uncertain because they have fewer than 10 rows."""
     few = [f"client {key}" for key, n in zip(keys.tolist(), rows.tolist(), strict=True) if n < FEW_ROWS]
     if not few:
         return []
@@ -83,23 +83,23 @@ def hints_of_few_rows(rows: Array, keys: Array) -> list[str]:
 
 
 def hints_of_constant_columns(pairs: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
-    """Return a hint about each site with columns that are constant there.
+    """Return one hint for each site that has constant columns.
 
     Parameters
     ----------
     pairs : ndarray of shape (m, 2)
-        The place of a site, and that of a column; sites in order.
+        The position of a site and the position of a column that is constant at the site, sorted by site.
     keys : ndarray
         The keys of all sites.
     names : sequence of str, optional
-        The names of the columns, if they have any.
+        The names of the columns, if they have names.
     """
     sites = np.unique(pairs[:, 0])
     return [of_constant_columns(pairs[pairs[:, 0] == i, 1], names, f"client {keys[i]}") for i in sites]
 
 
 def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) -> str:
-    """Describe columns that are constant at a site, whose scale is not changed there."""
+    """Return the hint that columns are constant at a site, so that their scale was not changed."""
     columns = [str(j) if names is None else names[j] for j in places.tolist()]
     noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
     return (
@@ -109,7 +109,7 @@ def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) ->
 
 
 def has_settled(location: Array, scale: Array, new_location: Array, new_scale: Array) -> bool:
-    """Return whether a repetition has changed only the last digits."""
+    """Return whether an iteration has changed only the last digits."""
     size = np.maximum(np.abs(location), np.sqrt(scale))
     moved = np.max(np.abs(new_location - location) / size, initial=0.0)
     return bool(max(moved, np.max(np.abs(new_scale - scale) / scale, initial=0.0)) <= _SETTLED)

@@ -1,9 +1,9 @@
-"""Covariates: columns that describe rows but are not features, such as age, and their use in a run.
+"""Define `Covariates`: columns that describe rows but are not features, such as age, and their use in a run.
 
-A run names covariates to explain components by them, or to remove the part that they explain. They are columns of
-the same table as the features. With slopes, a row x with covariates a becomes x - slopes'(a - mean), which is the
-residual of a least-squares fit over the rows of all clients. If each site's mean is removed, x and a are first taken
-about the means of their site, so the slopes are those within sites.
+A run names covariates to explain components by them, or to remove the part of the features that they explain. They are
+columns of the same table as the features. With slopes, a row x with covariates a becomes x - slopes'(a - mean). This is
+the residual of a least-squares fit over the rows of all clients. If the mean of each site is removed, the means of the
+site are first subtracted from x and a, so the slopes describe the relation within sites.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from flower_pca.base.shown import brief
 from flower_pca.names.levels import source_of
 from flower_pca.rows.combat import SiteEffect
 
-NAME: Final = "covariates"  # The name of the covariates in a message.
-ADJUSTED: Final = "adjusted"  # The key in a model of the degrees of freedom that removed covariates take.
-INVERSE: Final = "covariate_inverse"  # The key in a model of the pseudo-inverse of the products of these covariates.
-SITE: Final = "site"  # Stands for the site of a row where a covariate's name may stand.
-_TIED: Final = 1e-10  # An eigenvalue below this share of the first one of the covariates' correlations is rounding.
+NAME: Final = "covariates"  # the key of the covariates in a message
+ADJUSTED: Final = "adjusted"  # the key in a model for the degrees of freedom that removed covariates take
+INVERSE: Final = "covariate_inverse"  # the key in a model for the pseudo-inverse of the products of these covariates
+SITE: Final = "site"  # the name that stands for the site of a row in a list of covariates
+_TIED: Final = 1e-10  # Eigenvalues of the correlations below this share of the largest one are rounding errors.
 _REMEDY: Final = "Install the same version of flower_pca everywhere."
 
 
 @dataclass(frozen=True)
 class Covariates:
-    """The columns that are not features, and what is subtracted for some of them.
+    """The covariates of a run, and the parameters of the adjustment for some or all of them.
 
     Attributes
     ----------
     names : tuple of str
-        The names of these columns. Those that rows are adjusted by come first.
+        The names of the covariates. The covariates for which rows are adjusted come first.
     adjusted : int
-        By how many of them rows are adjusted.
+        The number of covariates for which rows are adjusted.
     within : bool
         Whether each site's own means are subtracted from its rows and covariates.
     mean : ndarray of shape (q,) or None
-        The mean of the adjusting covariates over all rows; None before it is known.
+        The mean of the adjusting covariates over all rows. None before it is known.
     slopes : ndarray of shape (q, d) or None
-        How much each column changes with each of these; None before it is known.
+        The change of each feature with each of the adjusting covariates. None before it is known.
     grand, sigma : ndarray of shape (d,) or None
-        If sites are harmonized, the grand mean of each column, without covariates, and its deviation about what sites
-        and covariates explain; else None, as before it is known.
+        If sites are harmonized, the grand mean of each feature without covariates, and its standard deviation about the
+        part that sites and covariates explain. Otherwise, and before they are known, None.
     effect : SiteEffect or None
-        How the site of the rows differs, if rows other than those of the run are harmonized by it; no message has it.
+        The difference of a site from all sites, if new rows of this site are harmonized. No message contains it.
     """
 
     names: tuple[str, ...]
@@ -65,32 +65,32 @@ class Covariates:
 
     @property
     def adjusting(self) -> tuple[str, ...]:
-        """The covariates by which rows are adjusted."""
+        """The names of the covariates for which rows are adjusted."""
         return self.names[: self.adjusted]
 
     @property
     def called(self) -> tuple[str, ...]:
-        """The names of the adjustment in a result: the covariates, and "site" for the site's own means."""
+        """The names in a result of what rows are adjusted for: the covariates, and "site" for the site's own means."""
         return (*self.adjusting, *([SITE] if self.within else []))
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows change, because the covariates' part or the site's means are known and subtracted."""
+        """Whether features change, because slopes or the parameters for harmonizing are known, or `within` is set."""
         return self.within or self.slopes is not None or self.sigma is not None
 
     @property
     def bare(self) -> Covariates:
-        """The same before anything is known of them."""
+        """The covariates without the arrays that a run computes for them."""
         return replace(self, mean=None, slopes=None, grand=None, sigma=None)
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The arrays about them in a message, in addition to their names."""
+        """The arrays of the adjustment in a message, by name."""
         every = {"covariate_mean": self.mean, "slopes": self.slopes, "grand": self.grand, "sigma": self.sigma}
         return {name: a for name, a in every.items() if a is not None}
 
     def same(self, other: Covariates) -> bool:
-        """Return whether both change every row in the same way."""
+        """Return whether both objects change every row in the same way."""
         if (self.names, self.adjusted, self.within) != (other.names, other.adjusted, other.within):
             return False
         if self.effect is not other.effect:
@@ -105,17 +105,17 @@ class Covariates:
         return self.mean, self.slopes, self.grand, self.sigma
 
     def features_of(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the features among a table's names, without covariates and what is made from their text columns."""
+        """Return the names of the features of a table: all names except covariates and their indicators."""
         words = {*self.names, *filter(None, map(source_of, self.names))}
         return tuple(name for name in names if name not in words and source_of(name) not in words)
 
     def plain(self) -> str:
-        """Return the names and their use for a message."""
+        """Return the names and the kind of adjustment as text for a message."""
         return json.dumps({"names": self.names, "adjusted": self.adjusted, "within": self.within})
 
     @classmethod
     def read(cls, text: str, arrays: Mapping[str, Array]) -> Covariates:
-        """Read what `plain` and `arrays` have written.
+        """Restore covariates from the text of `plain` and the arrays of `arrays`.
 
         Raises
         ------
@@ -130,22 +130,22 @@ class Covariates:
         right = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
         if not right or not isinstance(adjusted, int) or not 0 <= adjusted <= len(names) or len({*names}) != len(names):
             raise ProtocolError(
-                "The covariates of a message are malformed: each name comes once, with the number of those that "
-                f"adjust rows. {_REMEDY}"
+                "The covariates of a message are malformed. A message must name each covariate once, and give the "
+                f"number of covariates for which rows are adjusted. {_REMEDY}"
             )
         mean, slopes, grand, sigma = (arrays.get(name) for name in ("covariate_mean", "slopes", "grand", "sigma"))
         return cls(tuple(names), adjusted, bool(within), mean, slopes, grand, sigma)
 
 
 def independent(products: Array) -> int:
-    """Count the linearly independent covariates, by their products A'A."""
+    """Return the number of linearly independent covariates, given their products A'A."""
     return int(np.linalg.matrix_rank(inverse(products), hermitian=True)) if products.size else 0
 
 
 def inverse(products: Array) -> Array:
-    """Return the pseudo-inverse of covariates' products A'A, (q, q), computed from their correlations.
+    """Return the pseudo-inverse (q x q) of the products A'A of covariates, computed from their correlations.
 
-    Linearly dependent covariates count once. So all levels of a column of words may be among the covariates.
+    The covariates may be linearly dependent. So all levels of a column of words may be among the covariates.
     """
     if not products.size:
         return products

@@ -1,7 +1,7 @@
-"""FixedData: a client's rows in the global frame, like LocalData, but from fixed statistics without rows.
+"""Define `FixedData`: a client's rows in the global frame, like `LocalData`, but represented by fixed statistics.
 
-With the frame (m, s), e = mu - m and D = diag(s), X'X = D^-1 (C + n e e') D^-1, and [R; sqrt(n) e']
-D^-1 is a matrix with that Gram matrix. A stage can ask for everything except single rows.
+In a frame with mean m and scale s, let e = mu - m and D = diag(s). Then X'X = D^-1 (C + n e e') D^-1, and the matrix
+[R; sqrt(n) e'] D^-1 has this Gram matrix. A stage can request everything except single rows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from flower_pca.rows.statistics import Product, Source, Statistics
 
 
 def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
-    """Return the rows in parts (see `folds`), in their frame, by fixed statistics of each part.
+    """Return the parts of the rows (see `folds`) in their frame, represented by the fixed statistics of each part.
 
-    The parts are the same whatever else answers for the rows, so that choices by parts do not depend on it.
+    The parts are the same for `LocalData` and `FixedData`, so choices that use the parts are the same, too.
     """
     if isinstance(data, FixedData):
         return data.parts()
@@ -52,18 +52,18 @@ def _sources_of_parts(data: LocalData, gaps: bool) -> list[Source]:
 
 
 def _filled(joint: Source, frame: Frame) -> Source:
-    """Return the statistics of a joint table with the frame's values in place of missing ones, if it has them."""
+    """Return the statistics of a joint table, with missing values filled by the frame's replacements if it has any."""
     known, whole = joint
     if frame.fill is None or frame.own:
         return joint
-    covariates = known.mean[len(frame.fill) :]  # No value of these is missing.
+    covariates = known.mean[len(frame.fill) :]  # Covariates have no missing values, so nothing is filled.
     return known.with_fill(np.concatenate([frame.fill, covariates])), whole
 
 
 class FixedData(Operator):
-    """The rows X (n x d) of one client in a frame, by statistics that no message has influenced.
+    """The rows X (n x d) of one client in a frame, represented by statistics that no message has influenced.
 
-    Answers are float64. Their bits follow from the message and the statistics alone.
+    Answers are float64. Their bits depend on the message and the statistics only.
     """
 
     answers: ClassVar[str] = "fixed"
@@ -93,21 +93,21 @@ class FixedData(Operator):
         self.n, self.d = statistics.n, statistics.d
         self.missing = int(np.sum(self.n - statistics.seen))
         self._empty = statistics.seen == 0
-        # A column without a value gets the common fill.
+        # A column without values gets the common replacement as its mean.
         self._mean = np.where(self._empty, frame.filling, self._T.mean)
 
     @classmethod
     def of(cls, data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
-        """Return the fixed data for these rows in their frame. The newest one is kept.
+        """Return the fixed data for these rows in their frame. The most recent result is cached.
 
         Parameters
         ----------
         data : LocalData
             The rows.
         path : path or None, default=None
-            The node's own file for the statistics.
+            The node's private file for the statistics.
         gaps : bool, default=False
-            Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
+            Whether a frame may choose the replacements for missing values. If not, they are the local means.
         """
         if path is not None:
             path = path.with_stem(path.stem + data.FILE)
@@ -127,7 +127,7 @@ class FixedData(Operator):
     def _beside_covariates(
         cls, known: Source, frame: Frame, d: int, who: str, parts: Callable[[], tuple[FixedData, ...]]
     ) -> FixedData:
-        """Return the fixed data for d features in a frame with covariates, by statistics of the joint table."""
+        """Return the fixed data of d features in a frame with covariates, from the statistics of the joint table."""
         covariates, move = frame.covariates, None
         assert covariates is not None
         if covariates.changes_rows:
@@ -137,13 +137,13 @@ class FixedData(Operator):
         return cls(found, frame, who=who, whole=whole, parts=parts, joint=known)
 
     def with_covariates(self, covariates: Covariates) -> FixedData:
-        """Return the same features in the same frame, with what is now known of covariates."""
+        """Return the same features in the same frame, with these new parameters for covariates."""
         assert self._joint is not None
         frame = replace(self.frame, covariates=covariates)
         return FixedData._beside_covariates(self._joint, frame, self.d, self.who, self.parts)
 
     def joint_in(self, frame: Frame) -> FixedData:
-        """Return features and covariates as one table in its own frame, by their statistics."""
+        """Return features and covariates as one table in this frame, represented by their statistics."""
         assert self._joint is not None
         known, whole = self._joint
         return FixedData(known, frame, who=self.who, whole=whole)
@@ -166,14 +166,14 @@ class FixedData(Operator):
         return self._root
 
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Return coordinates S of rows along Z with S'S = Z'X'XZ, and Y -> X'Y for a block in these coordinates."""
+        """Return a matrix S with S'S = Z'X'XZ, and a function that maps a block Y with as many rows as S to X'Y."""
         if self._whole is None:
             A = self.root()
             return A @ Z, lambda Y: A.T @ Y
         product = self.matmat(Z)
         values, V = linalg.eigh_descending(Z.T @ product)
         rounding = len(values) * np.finfo(np.float64).eps
-        # Below this, the roots would only consist of rounding, and they are divisors.
+        # Smaller eigenvalues are rounding errors, and dividing by their roots would magnify the errors.
         large = values > rounding * max(float(values[0]), 0.0)
         lengths = np.sqrt(values[large])
         V, sizes = V[:, large], lengths[:, None]
@@ -182,8 +182,8 @@ class FixedData(Operator):
     def squared_error(self, Z: Array) -> float:
         """Return ||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.asarray(Z, dtype=np.float64)
-        # The residual of A itself is squared, because differences of sums of squares, as below, lose digits if little
-        # is left.
+        # Square the residual of A itself. The differences of sums of squares below lose digits if the residual is
+        # small.
         if self._T.factor is not None:
             A = self.root()
             return float(np.sum((A - (A @ Z) @ Z.T) ** 2))
@@ -208,7 +208,7 @@ class FixedData(Operator):
         return linalg.lanczos(self.matmat, self.d, min(k, self.n, self.d - 1), tol=eps)
 
     def moments(self) -> Moments:
-        """Return the moments of the present values, or of whole rows if own means replace missing values."""
+        """Return the moments of the present values, or of all values if local means replace missing values."""
         T = self._stored
         if not self.missing or (self.frame.own and not self._empty.any()):
             return Moments(self.n, T.mean, T.m2)
@@ -216,12 +216,12 @@ class FixedData(Operator):
         return Moments(self.n, T.mean, T.m2, seen)
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """Return the moments, and the product of the rows less their own mean with a block."""
+        """Return the moments, and C Z for a block Z: the product of the rows about their own mean."""
         Z = np.asarray(block, dtype=np.float64)
         return self.moments(), self._scatter_times(self._stored, Z)
 
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return the sums of these complete columns, less their means, over the rows with a value in each column."""
+        """Return the sums of these complete columns about their means, over the rows with a value in each column."""
         T = self._stored
         total = np.zeros((self.d, columns.stop - columns.start))
         if T.scatter is not None:
@@ -243,11 +243,11 @@ class FixedData(Operator):
 
     @functools.cached_property
     def _e(self) -> Array:
-        # Both means may be far from 0, so their difference is formed first, and `rest` keeps its digits.
+        # Both means may be far from 0. Forming their difference first keeps the digits of `rest`.
         return np.asarray((self._mean - self.frame.centre) + self._T.rest)
 
     def _scatter_times(self, T: Statistics, Z: Array) -> Array:
-        """Return C Z."""
+        """Return C Z for the scatter matrix C of these statistics."""
         if T.scatter is not None:
             return np.asarray(T.scatter[: self.d, : self.d] @ Z)
         if T.factor is not None:
@@ -258,7 +258,7 @@ class FixedData(Operator):
 
     @functools.cached_property
     def _full(self) -> Statistics:
-        """The statistics with C or R, which rows with products in whole numbers have only if a stage needs them."""
+        """The statistics with C or R. If products use whole numbers, C or R is measured when a stage first needs it."""
         T = self._T
         if T.factor is not None or T.scatter is not None:
             return T

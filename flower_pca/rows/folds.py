@@ -1,4 +1,4 @@
-"""Folds: a client's rows in five parts by a fixed random draw, to hold out one part at a time."""
+"""Split a client's rows into five random parts (folds), to hold out one part at a time."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from flower_pca.base.linalg import Array
 from flower_pca.rows.measured import Measured
 
 PARTS: Final = 5
-FEWEST: Final = 4 * PARTS  # With fewer rows, a part would have fewer than four.
-# All clients use the same draw, because a choice by parts must be the same everywhere.
+FEWEST: Final = 4 * PARTS  # With fewer rows, some part would have fewer than four rows.
+# The fixed seed makes the parts, and choices that use them, the same in every process.
 _LOT: Final = 20221122
 
 
 def rows(n: int) -> list[Array]:
-    """Return which of n rows are in each part."""
+    """Return the positions of the rows in each part, for n rows."""
     order = np.random.default_rng(_LOT).permutation(n)
     return [np.sort(order[i::PARTS]) for i in range(PARTS)]
 
 
 def parts(data: Measured) -> Iterator[Measured]:
-    """Yield the parts of stored rows one by one, so that only one copy exists at a time."""
+    """Yield the parts of stored rows one at a time, so that only one copy is in memory."""
     return (data.part(chosen) for chosen in rows(data.n))
 
 
 class Together:
-    """Several sets of rows as one, by their statistics, as far as own components need."""
+    """The union of several sets of rows, with the products that the estimation of local components needs."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 
@@ -51,7 +51,7 @@ class Together:
 
 
 def splits(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Yield each part, and the other parts together."""
+    """Return pairs of a part and the union of all other parts, one pair for each part."""
     places = range(len(parts))
     others = ([part for j, part in enumerate(parts) if j != i] for i in places)
     return [(part, Together(rest)) for part, rest in zip(parts, others, strict=True)]

@@ -1,4 +1,4 @@
-"""Rows with missing values: coefficients along a basis by least squares on the observed entries."""
+"""Read rows with missing values, and fit their coefficients along a basis by least squares on the observed entries."""
 
 from __future__ import annotations
 
@@ -11,19 +11,30 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
-# Above this condition number of the r x r normal equations, the SVD of the observed rows is used.
+# If the r x r normal equations have a larger condition number, the SVD of the observed rows of the basis is used.
 _ILL: Final = 1e10
 _WELL: Final = 1e3  # Up to this condition number, the solution needs no refinement.
-# The largest number of entries in a stack of matrices, one for each row.
+# The largest number of entries in a stack of matrices with one matrix per row.
 _HELD: Final = 2**21
-# The largest number of entries in the products of two columns of the basis.
+# The largest number of entries in the products of pairs of columns of the basis.
 _PAIRS: Final = 2**20
-# From so many multiplications per row on, it pays to treat the gaps of each row separately.
+# If the normal equations take more multiplications per row than this, treating each row's missing values separately is
+# faster.
 _SPARED: Final = 2**16
 
 
 def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
-    """Return rows as float64, with NaN for missing entries."""
+    """Return a copy of the rows as float64, with NaN for missing values.
+
+    Parameters
+    ----------
+    X : array-like
+        The rows. Masked entries are missing values.
+    who : str
+        The owner of the rows, for messages.
+    missing : array-like of bool or None, default=None
+        True for further missing values.
+    """
     rows = np.asarray(np.ma.filled(X, np.nan))
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
@@ -31,27 +42,27 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
             f"The data of {who} must be a two-dimensional array of real numbers with one row per sample, and NaN for "
             f"a missing value. This one has {got}. Convert it first: for example, x[None] turns a vector into a row."
         )
-    # Then products have the same bits, whatever the storage.
+    # With the same storage order, products have the same bits for all inputs.
     rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
-        raise DataError(f"The data of {who} has {got}. Set them to NaN to treat them as missing.")
+        raise DataError(f"The data of {who} has {got}. Replace them by NaN to treat them as missing values.")
     if missing is not None:
         mask = np.asarray(missing)
         if mask.shape != rows.shape or mask.dtype != bool:
             got = f"shape {mask.shape} and dtype {mask.dtype}"
             raise DataError(
-                f"The mask of {who} must be boolean and of the shape of its rows, {rows.shape}. This one has {got}. "
-                "Give True for a missing value."
+                f"The mask of {who} must be boolean and have the shape of its rows, {rows.shape}. This one has {got}. "
+                "Give an array of this shape, with True for a missing value."
             )
         rows[mask] = np.nan
     return rows
 
 
 def without(Y: Array) -> tuple[Array, Array]:
-    """Return a copy of Y with zeros for missing values, and the positions of these in row order.
+    """Return a copy of Y with zeros for missing values, and the positions of the missing values in row order.
 
-    For few missing values among many entries, positions are faster than a mask.
+    If few values are missing, positions are faster than a mask.
     """
     flat = Y.flatten()
     gone = np.flatnonzero(np.isnan(flat))
@@ -60,13 +71,26 @@ def without(Y: Array) -> tuple[Array, Array]:
 
 
 def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
-    """Return a_t = argmin ||(y_t - P a) on the observed entries||, m x r, of minimum norm.
+    """Return the least-squares coefficients of rows along a basis, using only their observed entries.
 
-    Returns them, and how many rows have fewer independent observed entries than P has columns. Y
-    (m x d) and where its gaps are come from `without`. All r x r normal equations are solved
-    together. Unless all are known to be well-conditioned, rows that are not get a step of
-    refinement; the worst go through a stacked SVD. Of a wide basis a part of the rows at a time:
-    the equations take r^2 numbers for each.
+    Row t gets the minimizer a_t of ||y_t - P a|| over its observed entries that has the smallest norm. The r x r normal
+    equations of all rows are solved together. Unless all of them are known to be well-conditioned, the solutions of
+    rows with larger condition numbers are refined by one step, and the worst rows are solved by SVD. If the basis is
+    wide, the rows are solved in parts, because the equations take r^2 numbers per row.
+
+    Parameters
+    ----------
+    P : ndarray of shape (d, r)
+        The basis.
+    Y : ndarray of shape (m, d)
+        The rows, with zeros for missing values, as `without` returns them.
+    gone : ndarray
+        The positions of the missing values, as `without` returns them.
+
+    Returns
+    -------
+    tuple
+        The coefficients (m x r), and the number of rows whose observed entries do not determine the coefficients.
     """
     step = max(1, _HELD // max(P.shape[1] ** 2, 1))
     d = len(P)
@@ -76,8 +100,8 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     deficient = 0
     for i in range(0, len(Y), step):
         begin, end = np.searchsorted(gone, (i * d, (i + step) * d))
-        own_gaps = gone[begin:end] - i * d
-        A[i : i + step], few = _fit(P, Y[i : i + step], own_gaps)
+        part_gaps = gone[begin:end] - i * d
+        A[i : i + step], few = _fit(P, Y[i : i + step], part_gaps)
         deficient += few
     return A, deficient
 
@@ -92,17 +116,18 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
         right = (Y @ P)[:, :, None]
         return np.asarray(np.linalg.solve(G, right)[:, :, 0]), 0
     weights = weights_of(Y, gone)
-    # One singular matrix would make `inv` refuse the whole stack, so it is replaced by another one.
+    # A single singular matrix would make `inv` refuse the whole stack, so it is replaced by the identity.
     bad = weights.sum(axis=1) < r
     if bad.any():
         G[bad] = np.eye(r)
     try:
         inverse = np.linalg.inv(G)
         condition = _norm1(G) * _norm1(inverse)
-        # In this form, a condition number of NaN counts as bad, too.
+        # Written like this, a condition number of NaN counts as bad, too.
         bad |= ~(condition < _ILL)
     except np.linalg.LinAlgError:
-        # Even enough entries may be linearly dependent, and `inv` does not say in which row.
+        # The observed rows of P may be linearly dependent although their number suffices, and `inv` does not report
+        # for which row of Y.
         return _by_svd(P, Y, weights)
     A = _times(inverse, Y @ P)
     if (rough := ~bad & (condition > _WELL)).any():
@@ -114,14 +139,17 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
 
 
 def weights_of(Y: Array, gone: Array) -> Array:
-    """Return 1 for observed entries, and 0 for missing ones."""
+    """Return an array of the shape of Y, with 1 for observed values and 0 for missing values."""
     weights = np.ones(Y.size)
     weights[gone] = 0.0
     return weights.reshape(Y.shape)
 
 
 def _normal(P: Array, weights: Array) -> Array:
-    """Return P'diag(w)P for every row w of the weights, m x r x r: weights times products of two columns of P."""
+    """Return P'diag(w)P for every row w of the weights, as an array of shape (m, r, r).
+
+    It is computed as the product of the weights with the products of all pairs of columns of P.
+    """
     (d, r), columns = P.shape, np.ascontiguousarray(P.T)
     first, place = _places(r)
     packed = np.zeros((len(weights), first[r]))
@@ -139,7 +167,11 @@ def _normal(P: Array, weights: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def _places(r: int) -> tuple[list[int], Array]:
-    """Return where the products with each of r columns begin, without those of earlier columns, and all r x r."""
+    """Return the layout of the products of r columns, in which each pair of columns occurs once.
+
+    The first value lists where the products with each column begin. The second value (r x r) maps each pair to its
+    position.
+    """
     i, j = np.triu_indices(r)
     place = np.empty((r, r), dtype=np.intp)
     place[i, j] = place[j, i] = np.arange(len(i))
@@ -147,9 +179,9 @@ def _places(r: int) -> tuple[list[int], Array]:
 
 
 def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
-    """Return the same for many columns and m rows with few missing values: P'P less the unobserved part.
+    """Return the same as `_normal` for m rows with few missing values: P'P minus the part of the missing values.
 
-    The unobserved parts of P are stacked. For rows with fewer missing values, zeros are added below.
+    The rows of P at the missing values of each row are stacked, and padded with zeros to the same number.
     """
     (d, r), whole = P.shape, P.T @ P
     G = np.empty((m, r, r))
@@ -169,7 +201,7 @@ def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
 
 
 def _well(G: Array) -> bool:
-    """Return whether all these matrices are certain to be well-conditioned.
+    """Return whether all of these symmetric matrices are certainly well-conditioned.
 
     Eigenvalues differ from their mean c by at most f = ||G - cI||, so the condition number is at most
     (c + f) / (c - f).
@@ -190,7 +222,7 @@ def _times(inverse: Array, B: Array) -> Array:
 
 
 def _by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
-    """Return the same by the singular values of the part of P that each row has observed."""
+    """Return the same as `_fit`, from an SVD of the rows of P that each row has observed."""
     d, r = P.shape
     A, deficient = np.empty((len(Y), r)), 0
     step = max(1, _HELD // (d * r))

@@ -1,4 +1,4 @@
-"""Sums of a client's columns and of their squares, with the logarithm of counts undone on request."""
+"""Compute the sums of a client's columns and of their squares, for counts or for logarithms of counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.measured import Measured
 
-_MOST: Final = 300.0  # expm1 of a larger entry has a square that overflows
+_MOST: Final = 300.0  # For a larger entry x, the square of expm1(x) may overflow.
 
 
 def gene_sums(rows: Measured, who: str, *, undone: bool) -> tuple[Array, Array]:
@@ -26,8 +26,8 @@ def gene_sums(rows: Measured, who: str, *, undone: bool) -> tuple[Array, Array]:
         entries = np.asarray(piece.data if rows.sparse else piece, dtype=np.float64)
         if undone and entries.max(initial=0.0) > _MOST:
             raise DataError(
-                f"The entries of {who} are not logarithms of counts, which highly_variable needs. Read the cells with "
-                "normalize=1e4, log=True."
+                f"The entries of {who} are not logarithms of counts, but highly_variable needs logarithms. Read the "
+                "cells with normalize=1e4, log=True."
             )
         y = np.expm1(entries) if undone else entries
         if rows.sparse:

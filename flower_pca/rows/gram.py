@@ -1,8 +1,7 @@
-"""X'X of rows, summed block by block in one matrix.
+"""Compute X'X of rows, summed block by block in a single matrix.
 
-`GramSum` takes dense blocks. BLAS adds each of them to one triangle of the sum, so no second
-d x d matrix is formed and added for each block. `sparse_gram` takes sparse rows of which few
-entries are stored.
+`GramSum` is for dense blocks. BLAS adds each block to one triangle of the sum, so no second d x d matrix has to be
+formed for each block. `sparse_gram` is for sparse rows with few stored entries.
 """
 
 from __future__ import annotations
@@ -15,24 +14,26 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-# From so many columns on, BLAS adds to the sum itself. Below that, the product of a block fits the processor's cache,
-# and nothing is gained. Relative to the time of a single product X'X, it took 1.26 before and takes 1.00 now on 20,000
-# x 784 numbers; on 6,000 x 2,000 numbers, it took 2.46 and takes 1.09.
+# With at least this many columns, BLAS adds a product directly to the sum. With fewer columns, the product of a block
+# fits the processor's cache, and this would not be faster. Relative to the time of a single product X'X, forming
+# products first took 1.26 on 20,000 x 784 numbers, and adding directly takes 1.00. On 6,000 x 2,000 numbers, it is 2.46
+# against 1.09.
 _LARGE: Final = 256
-# Columns from which rows of single precision are added in double precision. It takes .95 of the time at 784 columns and
-# .5 at 2,000, because a product in single precision must be converted before it is added.
+# With at least this many columns, rows of single precision are multiplied and added in double precision. This takes
+# 0.95 times as long at 784 columns and 0.5 times as long at 2,000, because a product in single precision would have to
+# be converted before it is added.
 _LARGE_SINGLE: Final = 1024
-_TILE: Final = 256  # the side of the squares in which a triangle is copied to the other one
-# The share of stored entries up to which sparse rows are multiplied as they are. Measured beside dense blocks: at 1 %
-# .07 to .2 of their time, at 3 % .25 to 1.2, at 5 % .5 to 3.3.
+_TILE: Final = 256  # side of the squares in which one triangle is copied to the other triangle
+# Sparse rows are multiplied without conversion to dense blocks if at most this share of their entries is stored.
+# Relative to dense blocks, this takes 0.07 to 0.2 times as long at 1%, 0.25 to 1.2 at 3%, and 0.5 to 3.3 at 5%.
 _SPARSE: Final = 0.04
-_FILLED: Final = 0.1  # fill above which a product is added as a dense matrix
-_PRODUCTS: Final = 2**22  # products of two entries that are formed before they are added to the sum
+_FILLED: Final = 0.1  # If a larger share of a product's entries is stored, the product is added as a dense matrix.
+_PRODUCTS: Final = 2**22  # maximum number of products of two entries that are formed before they are added to the sum
 
 
 @lru_cache(maxsize=1)
 def blas() -> Any:
-    """Load BLAS's functions when they are first needed."""
+    """Return scipy's BLAS functions, which are imported when they are first needed."""
     from scipy.linalg import blas as functions
 
     return functions
@@ -46,14 +47,14 @@ class GramSum:
     d : int
         The number of columns.
     dtype : dtype
-        The precision in which a block is multiplied; a block of single precision may have at most as many rows as
-        single precision can add up.
+        The precision in which a block is multiplied. In single precision, a block must have so few rows that their
+        products can be added up in single precision.
     """
 
     def __init__(self, d: int, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
         self._in_place = d >= (_LARGE if dtype == np.float64 else _LARGE_SINGLE)
-        # BLAS counts by columns, so the lower triangle that it writes is the upper one here.
+        # BLAS stores matrices by columns, so its lower triangle is the upper triangle here.
         self._sum = np.zeros((d, d))
 
     def add(self, rows: Array) -> None:
@@ -73,7 +74,7 @@ class GramSum:
 
 
 def _mirror(G: Array) -> None:
-    """Copy the upper triangle to the lower one by squares, because a whole copy would double the memory."""
+    """Copy the upper triangle of G to the lower one in small squares, because a whole copy would double the memory."""
     for i in range(0, len(G), _TILE):
         j = i + _TILE
         tile = G[i:j, i:j]
@@ -83,15 +84,15 @@ def _mirror(G: Array) -> None:
 
 def few_stored(pieces: Iterable[Any], n: int, d: int) -> bool:
     """Return whether sparse rows have so few stored entries that `sparse_gram` is faster than dense blocks."""
-    # The products of two entries of one row, of which S'S is the sum.
+    # S'S is a sum of this many products of two entries of the same row.
     products = sum(int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2)) for S in pieces)
     return bool(products <= n * (_SPARSE * d) ** 2)
 
 
 def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | float) -> Array:
-    """Return (S - 1 about')'(S - 1 about) in double precision, for n sparse rows S with this mean.
+    """Return (S - 1 about')'(S - 1 about') in double precision, for n sparse rows S with this mean.
 
-    S'S is formed from pieces with few rows, so that a piece needs little memory compared with the sum.
+    S'S is formed from pieces of few rows, whose products need little memory compared with the sum.
     """
     d = len(mean)
     total = np.zeros((d, d))
@@ -102,9 +103,9 @@ def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | floa
             total += product.toarray()
         else:
             product = product.tocoo()
-            # Each place occurs once in a product, so plain indexing adds all of it.
+            # Each entry of a product is stored once, so plain indexing adds all entries.
             flat[product.row.astype(np.int64) * d + product.col] += product.data
-    # About their own mean first: a difference of two large numbers would cancel digits of both.
+    # Subtract the rows' own mean first, because the difference of two large numbers would lose digits.
     total -= np.outer(n * mean, mean)
     off = mean - about
     total += np.outer(n * off, off)
@@ -112,7 +113,7 @@ def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | floa
 
 
 def _pieces(S: Any) -> Iterator[Any]:
-    """Yield sparse rows in double precision, in pieces with a limited number of products of two entries."""
+    """Yield pieces of sparse rows in double precision, with at most `_PRODUCTS` products of two entries each."""
     products = np.cumsum(np.diff(S.indptr).astype(np.int64) ** 2)
     start = 0
     while start < S.shape[0]:

@@ -1,7 +1,7 @@
-"""The exact test of Hardy-Weinberg equilibrium, from the numbers of people with 0, 1 and 2 copies of an allele.
+"""Test Hardy-Weinberg equilibrium exactly, from the numbers of people with 0, 1 and 2 copies of an allele.
 
-The test is that of Wigginton, Cutler and Abecasis (2005): given the numbers of people and of copies, it
-adds up the probabilities of all numbers of heterozygotes that are not more probable than the number seen.
+This is the test of Wigginton, Cutler and Abecasis (2005). Given the numbers of people and of copies, the p-value is the
+total probability of all numbers of heterozygotes that are at most as probable as the observed number.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.frame import Moments
 
-_OFF: Final = 0.1  # Moments are rounded, so the numbers of people that follow from them are off by less than this.
-# Numbers of heterozygotes further from their mean than this many deviations and people have no weight.
+_OFF: Final = 0.1  # Because moments are rounded, numbers of people that are computed from them may be off by this much.
+# The sum is limited to numbers of heterozygotes whose distance from the mean is at most _DEVIATIONS standard deviations
+# plus _PEOPLE. The probability of all other numbers is negligible.
 _DEVIATIONS, _PEOPLE = 40.0, 400.0
-_TIE: Final = 1e-9  # Logarithms of equal probabilities differ by less than this.
+_TIE: Final = 1e-9  # Logarithms of probabilities that differ by less than this count as equal.
 
 
 def p_values(there: Moments, who: str) -> Array:
-    """Return the p-value of each column of counts of an allele. A column with one allele has 1.
+    """Return the p-value of each column of allele counts, from their moments. A column with only one allele gets 1.
 
     Raises
     ------
     DataError
-        If a column holds other values than 0, 1 and 2.
+        If a column holds values other than 0, 1 and 2.
     """
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), there.mean.shape)
     sums = np.where(seen > 0, seen * there.mean, 0.0)
@@ -37,12 +38,12 @@ def p_values(there: Moments, who: str) -> Array:
     off = np.abs([seen - one - two, one, two] - counts).max(axis=0) > _OFF
     if (bad := np.flatnonzero(off | (counts < 0.0).any(axis=0))).size:
         raise DataError(
-            f"The test of Hardy-Weinberg equilibrium needs counts of alleles 0, 1 and 2, but "
+            f"The test of Hardy-Weinberg equilibrium needs allele counts of 0, 1 or 2, but "
             f"{labels.count(bad.size, 'column')} of {who} {'holds' if bad.size == 1 else 'hold'} other values. Leave "
             "hwe out of variants."
         )
     rare = np.minimum(counts[1] + 2.0 * counts[0], counts[1] + 2.0 * counts[2])
-    # Variants with the same numbers of people and of copies have the same probabilities.
+    # Variants with the same numbers of people and of copies have the same distribution, which is computed once.
     order = np.lexsort((rare, seen))
     pairs = np.stack([seen, rare])[:, order]
     starts = np.flatnonzero((np.diff(pairs, axis=1) != 0.0).any(axis=0)) + 1
@@ -54,13 +55,14 @@ def p_values(there: Moments, who: str) -> Array:
 
 
 def _of_alike(n: float, rare: float, heterozygotes: Array) -> Array:
-    """Return p-values for n people with this number of copies of the rarer allele, by numbers of heterozygotes."""
-    from scipy.special import gammaln  # Most nodes never need it.
+    """Return the p-values of these numbers of heterozygotes, for n people with `rare` copies of the rarer allele."""
+    from scipy.special import gammaln  # It is imported here because most nodes never need it.
 
     mean = rare * (2.0 * n - rare) / (2.0 * n)
     reach = _DEVIATIONS * mean / np.sqrt(n) + _PEOPLE
     first = max(mean - reach, 0.0)
-    first += (rare - np.floor(first)) % 2.0 + np.floor(first) - first  # as many heterozygotes as copies, modulo 2
+    # The number of heterozygotes is even if the number of copies is even, and odd if it is odd.
+    first += (rare - np.floor(first)) % 2.0 + np.floor(first) - first
     possible = np.arange(first, min(rare, mean + reach) + 0.5, 2.0)
     homozygotes = (rare - possible) / 2.0
     others = n - possible - homozygotes

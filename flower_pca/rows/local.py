@@ -1,6 +1,6 @@
-"""LocalData: one client's rows in the global frame, as an operator that multiplies them.
+"""Define `LocalData`, one client's rows in the global frame, and its interface `Operator`.
 
-Operator: what the client halves of stages may ask of rows in a frame, whether the products come from
+The client halves of stages use rows in a frame only by the methods of `Operator`, whether products are computed from
 rows or from statistics.
 """
 
@@ -29,28 +29,28 @@ from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
 from flower_pca.rows.hardy_weinberg import p_values
 from flower_pca.rows.measured import Measured
 
-DIRECT = 4096  # Up to this side, a full LAPACK factorization is faster than an iterative one.
+DIRECT = 4096  # If a matrix has at most this many rows, a full LAPACK factorization is faster than iteration.
 
 
 class Operator(ABC):
-    """The rows X (n x d) of one client in a frame, by their products.
+    """The rows X (n x d) of one client in a frame, as an operator that computes products with them.
 
     Attributes
     ----------
     answers : str
-        What its answers come from: "rows", or "fixed" statistics of these.
+        The source of its answers: "rows", or "fixed" for fixed statistics of the rows.
     n : int
-        How many rows there are.
+        The number of rows.
     d : int
-        How many columns.
+        The number of columns.
     missing : int
-        How many values are missing.
+        The number of missing values.
     dtype : dtype
-        In which precision products are.
+        The precision of products.
     frame : Frame
-        What the rows are seen in.
+        The frame of the rows.
     who : str
-        Whose rows these are, in messages.
+        The owner of the rows, for messages.
     """
 
     answers: ClassVar[str]
@@ -63,7 +63,7 @@ class Operator(ABC):
 
     @abstractmethod
     def matmat(self, Z: Array, *, reuse: int = ...) -> Array:
-        """Return X'(XZ). `reuse` is the number of such products in a run, which decides whether X'X pays."""
+        """Return X'(XZ). `reuse` is the number of such products in a run, which decides whether X'X saves time."""
 
     @abstractmethod
     def gram(self) -> Array:
@@ -75,7 +75,7 @@ class Operator(ABC):
 
     @abstractmethod
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Return coordinates S of rows along Z with S'S = Z'X'XZ, and Y -> X'Y for blocks of them."""
+        """Return a matrix S with S'S = Z'X'XZ, and a function that maps a block Y with as many rows as S to X'Y."""
 
     @abstractmethod
     def squared_error(self, Z: Array) -> float:
@@ -83,11 +83,11 @@ class Operator(ABC):
 
     @abstractmethod
     def moments(self) -> Moments:
-        """Return the moments of the present values, or of whole rows if own means replace missing values."""
+        """Return the moments of the present values, or of all values if local means replace missing values."""
 
     @abstractmethod
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """Return the moments, and the product of the rows less their own mean with a block."""
+        """Return the moments, and the product X'(XZ) of the rows about their own mean with a block Z."""
 
     @abstractmethod
     def peak(self) -> Array:
@@ -95,26 +95,26 @@ class Operator(ABC):
 
     @abstractmethod
     def fingerprint(self) -> int:
-        """Return a digest of the data behind answers."""
+        """Return a digest of the data from which answers are computed."""
 
     @abstractmethod
     def with_covariates(self, covariates: Covariates) -> Operator:
-        """Return the same features in the same frame, with what is now known of covariates."""
+        """Return the same features in the same frame, with these new parameters for covariates."""
 
     @abstractmethod
     def joint_in(self, frame: Frame) -> Operator:
-        """Return features and covariates as one table in its own frame, for frames with covariates."""
+        """Return features and covariates as one table in this frame. The present frame must have covariates."""
 
     @abstractmethod
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return the sums of these complete columns, less their means, over the rows with a value in each column."""
+        """Return the sums of these complete columns about their means, over the rows with a value in each column."""
 
     @abstractmethod
     def _eigen(self, k: int) -> tuple[Array, Array]:
-        """Return at least the k leading eigenvalues of X'X, largest first, with their vectors."""
+        """Return at least the k leading eigenvalues of X'X in descending order, with their eigenvectors."""
 
     def complete(self) -> None:
-        """Raise DataError if values are missing and the frame has no replacement for them."""
+        """Raise a DataError if values are missing and the frame has no replacement for them."""
         if self.missing and self.frame.fill is None and not self.frame.own:
             raise checks.not_finite(self.who, self.missing)
 
@@ -131,58 +131,59 @@ class Operator(ABC):
         return linalg.largest_eigenvalue(lambda Z: self.matmat(Z, reuse=steps), self.d, steps)
 
 
-# Below this number of entries, framing a block is cheaper than correcting its products.
-_NEAR: Final = 4.0
+_NEAR: Final = 4.0  # Rows are near a mean that is at most this many times as long as the distance of most rows from it.
+# If the rows have at most this many entries, applying the frame to blocks is cheaper than correcting products.
 _SMALL: Final = 2**15
-# Products that a run makes of the rows, as krylov takes about a round for every digit of its tolerance. Measured on
-# 49,749 x 300 numbers: .5 of the time that 4 products gave for two components, .8 with a tolerance of 1e-4.
+# The expected number of products with the rows in a run, because krylov takes about one round for each digit of its
+# tolerance. On 49,749 x 300 numbers, 8 products instead of 4 reduced the time to 0.5 times for two components, and to
+# 0.8 times with a tolerance of 1e-4.
 _REUSE: Final = 8
-# 512 MB in double precision.
-_COPIED: Final = 2**26  # The largest dense copy for a factorization, in entries.
+# The largest number of entries of a dense copy for a factorization, which takes 512 MB in double precision.
+_COPIED: Final = 2**26
 
 
 class LocalData(Operator):
     """The rows X (n x d) of one client in a frame, as the operator that the algorithms need.
 
-    It has a `Table`, what has been measured of its rows, and a frame. Named columns are sorted by name. A run that
-    names columns gets a view of them, in its own order.
+    A `LocalData` consists of a `Table`, the cached measurements of its rows, and a frame. Named columns are sorted by
+    name. If a run names columns, it gets a view of these columns in its own order.
 
-    In addition to the rows, only one or two blocks are in memory. A copy of the rows less the frame's mean
-    is made only if a caller of `in_frame` allows it, and gives the same bits. Dense rows are framed block
-    by block. Sparse rows, and float64 rows whose mean is close to zero, are multiplied as they are stored,
-    and the product is corrected (`near`). All kinds of rows use the same blocks, so that a memory-mapped
-    array gives the same bits as one in memory. float32 rows stay float32 in products, and sums are float64.
-    If X'X saves time (`_gram_pays`), it is formed in the opening's own pass (`Spread`).
+    In addition to the rows, only one or two blocks are in memory. A copy of the rows minus the frame's mean is made
+    only if a caller of `in_frame` allows it, and gives the same bits. The frame is applied to dense rows block by
+    block. Sparse rows, and float64 rows that are `near` their mean, are multiplied without applying the frame, and the
+    product is corrected. All kinds of rows use the same blocks, so a memory-mapped array gives the same bits as an
+    array in memory. float32 rows stay float32 in products, and sums are float64. If X'X saves time (`_gram_pays`), it
+    is formed in the same pass as the moments (`Spread`).
 
     Parameters
     ----------
     X : array-like
-        The rows, with the names of their columns and of their site if they have any.
+        The rows, with the names of their columns and of their site if they have names.
     who : str, default="the client"
-        Whose rows these are, in messages.
+        The owner of the rows, for messages.
     missing : bool, default=False
-        Whether NaN stands for a value that is missing; the frame says what takes its place.
+        Whether NaN stands for a missing value. The frame determines the replacements.
 
     Attributes
     ----------
     table : Table
-        The rows and what is known of them, with the columns in their order here.
+        The rows with their names and origin, with the columns in the order of this view.
     measured : Measured
-        What has been measured of these rows and columns, for all frames.
+        The cached measurements of these rows and columns, which do not depend on the frame.
     all_columns : LocalData
-        The rows with all columns that the table has.
+        The rows with all columns of the table.
     places : ndarray or None
-        Of a view of some columns, where these are among all; else None.
+        For a view of some columns, their positions among all columns. Otherwise None.
     """
 
     answers: ClassVar[str] = "rows"
-    FILE: ClassVar[str] = ""  # The end of the name of a file about these rows.
+    FILE: ClassVar[str] = ""  # the suffix of the name of a file about these rows
 
     table: Table
     measured: Measured
     all_columns: LocalData
     places: Array | None
-    # The joint table, if the frame has covariates: features, then covariates, as they are stored.
+    # If the frame has covariates, this is the joint table: the stored features followed by the stored covariates.
     joint: LocalData | None = None
 
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False, empty: bool = False) -> None:
@@ -205,7 +206,7 @@ class LocalData(Operator):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of the columns in order, or None if columns go by position."""
+        """The names of the columns in order, or None if columns are matched by position."""
         return self.table.names
 
     @property
@@ -220,11 +221,11 @@ class LocalData(Operator):
 
     @property
     def table_length(self) -> int:
-        """The number of rows of the stored table, even in a run over its columns."""
+        """The number of rows of the stored table. A subclass for which columns act as rows overrides this property."""
         return self.n
 
     def select(self, names: tuple[str, ...] | None) -> LocalData:
-        """Return the columns of a run: the named ones, or without names all columns, which must be numbers."""
+        """Return the named columns of a run, or all columns for None, which must all hold numbers."""
         if names is not None:
             return self.arrange(names)
         self.table.whole(self.who)
@@ -236,7 +237,7 @@ class LocalData(Operator):
             return self
         if self.names is None:
             raise not_named(self.table.source or self.who, self.d).error(DataError)
-        # Most messages ask for the same columns as the previous message.
+        # Most messages request the same columns as the previous message, so the most recent view is cached.
         whole = self.all_columns
         return whole.measured.newest(
             "columns", lambda found: found[0] == names, lambda: (names, whole._arranged(names))
@@ -255,16 +256,16 @@ class LocalData(Operator):
         return view
 
     def _with_made(self, names: tuple[str, ...]) -> tuple[LocalData, tuple[str, ...]]:
-        """Return the rows with all of these columns that are made from words, and the columns of the run.
+        """Return the rows with the indicators that these columns need, and the names of the columns of the run.
 
-        A column of words stands for its indicators. The result has its own statistics, because what is measured covers
-        all columns of the run.
+        The name of a column of words stands for all of its indicators. The result has its own statistics, because
+        statistics are measured over all columns of the run.
         """
         names = levels.expand(names, known=self.names or (), words=self.table.coded)
         return self.measured.newest("grown", lambda found: found[1] == names, lambda: (self._grown(names), names))
 
     def _grown(self, names: tuple[str, ...]) -> LocalData:
-        # `who` already has the name of the site.
+        # `who` already contains the name of the site.
         table = replace(self.table, values=self.plain(), site="")
         whole = levels.grown(table, names, table.source or self.who)
         if whole is None:
@@ -274,16 +275,16 @@ class LocalData(Operator):
         return grown
 
     def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
-        """Return the same stored rows in another frame. What depends on the rows alone is shared.
+        """Return the same stored rows in another frame. All frames share the cached measurements of the rows.
 
         Parameters
         ----------
         frame : Frame
             The frame.
         once : bool, default=False
-            Whether the rows are needed in this frame for one or two products only, which do not pay for X'X.
+            Whether only one or two products are needed in this frame, for which X'X does not save time.
         copy : bool, default=False
-            Whether a copy of the rows less the mean may be kept.
+            Whether a copy of the rows minus the mean may be kept in memory.
         """
         if frame.covariates is not None:
             return self._beside_covariates(frame, once=once, copy=copy)
@@ -294,7 +295,7 @@ class LocalData(Operator):
         return view
 
     def _beside_covariates(self, frame: Frame, *, once: bool, copy: bool) -> LocalData:
-        """Return the features in a frame, less the part of the covariates as far as the frame knows it."""
+        """Return the features in a frame with covariates. The adjustment is applied if the frame has its parameters."""
         covariates = frame.covariates
         assert covariates is not None
         names, joint = frame.names, self
@@ -318,19 +319,19 @@ class LocalData(Operator):
         return view
 
     def with_covariates(self, covariates: Covariates) -> LocalData:
-        """Return the same features in the same frame, with what is now known of covariates."""
+        """Return the same features in the same frame, with these new parameters for covariates."""
         assert self.joint is not None
         return self.joint.in_frame(replace(self.frame, covariates=covariates, names=self.names))
 
     def joint_in(self, frame: Frame) -> LocalData:
-        """Return features and covariates as one table in its own frame."""
+        """Return features and covariates as one table in this frame."""
         assert self.joint is not None
         return self.joint.in_frame(frame, once=True)
 
     def _view(self) -> Self:
-        """Return a view of these rows without a frame, to be changed. What is known of them is shared.
+        """Return a new view of these rows without a frame, which the caller may change.
 
-        Caches belong to this view.
+        The measurements of the rows are shared, but the cached properties of this view are not copied.
         """
         kind = type(self)
         view = object.__new__(kind)
@@ -341,7 +342,7 @@ class LocalData(Operator):
         return view
 
     def require_whole(self, *, new: bool = False) -> None:
-        """Raise DataError if values are missing. The error says where the first one is, and gives a remedy."""
+        """Raise a DataError if values are missing. The error names the place of the first one, and a remedy."""
         if self.missing:
             table = self.table
             values = self.measured.values()
@@ -360,11 +361,11 @@ class LocalData(Operator):
         return self.measured.observed()
 
     def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
-        """Return the sums of stored entries and of their squares by column, of expm1 of the entries if `undone`."""
+        """Return the sums by column of the entries and of their squares, for expm1 of the entries if `undone`."""
         return gene_sums(self.measured, self.who, undone=undone)
 
     def outside_equilibrium(self, least: float) -> Array:
-        """Return 1 for columns of genotypes whose p-value for Hardy-Weinberg equilibrium is below `least`, else 0."""
+        """Return 1 for each column of genotypes with a Hardy-Weinberg p-value below `least`, and 0 for the others."""
         return np.asarray(p_values(self.observed(), self.who) < least, dtype=np.float64)
 
     def peak(self) -> Array:
@@ -372,7 +373,7 @@ class LocalData(Operator):
         return self.measured.peak()
 
     def fingerprint(self) -> int:
-        """Return a digest of the stored rows, which nobody can compute for other rows."""
+        """Return a cryptographic digest of the stored rows."""
         return self.measured.fingerprint()
 
     @property
@@ -380,10 +381,10 @@ class LocalData(Operator):
         return bool(self.frame.own and self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
-        """Return X'(XZ). `reuse` is the number of such products in a run, which decides whether X'X pays."""
+        """Return X'(XZ). `reuse` is the number of such products in a run, which decides whether X'X saves time."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            # A frame fills missing values in one way, so this X'X belongs to this frame.
+            # If values are missing, X'X depends on the frame, because the frame determines the replacements.
             if self.missing:
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
             return np.asarray(self.measured.spread().times(Z, self.frame), dtype=self.dtype)
@@ -412,8 +413,8 @@ class LocalData(Operator):
         """Return ||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
-            # The residuals themselves are squared. A difference of sums of squares, the only way that does not fill
-            # sparse rows, loses digits if little is left.
+            # Square the residuals themselves. A difference of sums of squares, as used below to keep sparse rows
+            # sparse, loses digits if the residual is small.
             residuals = (B - (B @ Z) @ Z.T for B in self.rows())
             return float(sum(np.sum(R.astype(np.float64) ** 2) for R in residuals))
         squares = self.moments().sums(self._full_frame)[1]
@@ -421,13 +422,13 @@ class LocalData(Operator):
         return max(float(squares.sum()) - float(along), 0.0)
 
     def gram(self) -> Array:
-        """Return X'X (d x d). It is kept, unless it is larger than the rows because d > n."""
+        """Return X'X (d x d). It is cached, unless it is larger than the rows because d > n."""
         if self.n < self.d:
             return self._formed_gram()
         return self._gram
 
     def rows(self) -> Iterator[Any]:
-        """Yield blocks of framed rows. For sparse rows, yield operators that act as framed rows."""
+        """Yield blocks of rows in the frame. For sparse rows, yield operators that act like such blocks."""
         self.complete()
         frame = self._full_frame
         if self.sparse:
@@ -436,14 +437,14 @@ class LocalData(Operator):
             yield from (apply(frame, block, self.dtype) for block in self.measured.stored())
 
     def _factors(self) -> Iterator[Any]:
-        """Yield blocks that multiply like framed rows."""
+        """Yield blocks of rows in the frame, or operators that multiply like them."""
         if self._implicit:
             yield from (ImplicitRows(block, self.frame) for block in self.measured.stored())
         else:
             yield from self.rows()
 
     def _bare(self) -> tuple[Iterable[Any], Frame]:
-        """Yield blocks of rows, with the part of the frame that their products still need."""
+        """Return blocks of rows, and the part of the frame that must still be applied to their products."""
         if self.sparse:
             self.complete()
             return self._without_gaps, self._full_frame
@@ -455,7 +456,7 @@ class LocalData(Operator):
         return self._centered.of(self.measured.stored()), self._centered.rest
 
     def dense(self) -> Iterator[Array]:
-        """Yield blocks of framed rows as dense arrays."""
+        """Yield blocks of rows in the frame as dense arrays."""
         if not self.sparse:
             yield from self.rows()
             return
@@ -464,25 +465,24 @@ class LocalData(Operator):
             yield apply(self._full_frame, block, self.dtype)
 
     def root(self) -> Array:
-        """Return a matrix A with A'A = X'X: the framed rows as one array."""
+        """Return a matrix A with A'A = X'X: the rows in the frame as one array."""
         if self.sparse:
             return self.adjoint(np.eye(self.n)).T
         return np.concatenate(list(self.rows()))
 
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Return XZ, and Y -> X'Y for a block with as many rows."""
+        """Return XZ, and a function that maps a block Y with n rows to X'Y."""
         return self.scores(Z), self.adjoint
 
     def moments(self) -> Moments:
-        """Return the moments of the stored rows, in one pass over blocks, exact to rounding for any mean.
+        """Return the moments of the stored rows, in one pass over blocks. They are accurate for any mean.
 
-        If own means replace missing values, the moments are those of whole rows, and otherwise of the present
-        values.
+        If local means replace missing values, the moments are the moments of all values, else of the present values.
         """
         return self.measured.moments(own=self._uses_local_means)
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """Return the moments, and the product of the rows less their own mean with a block.
+        """Return the moments, and the product X'(XZ) of the rows about their own mean with a block Z.
 
         For complete dense rows, X'X is used if it saves time, because later messages need it as well.
         """
@@ -502,11 +502,11 @@ class LocalData(Operator):
         return there, total
 
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return the sums of these complete columns, less their means, over the rows with a value in each column."""
+        """Return the sums of these complete columns about their means, over the rows with a value in each column."""
         mean = np.asarray(self.observed().mean)[columns]
         total = np.zeros((self.d, len(mean)))
         if self.missing:
-            # The sum over all rows is 0, so rows without a value tell it.
+            # The sum over all rows is 0, so the sum over the other rows determines the result.
             for block in self.measured.blocks():
                 total -= np.isnan(block).T.astype(np.float64) @ (block[:, columns] - mean)
         return total
@@ -524,7 +524,7 @@ class LocalData(Operator):
         return linalg.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
-        # The rule depends on sizes only, not on caches, so that a resumed run takes the same path to the last bit.
+        # The rule depends on sizes only, not on caches, so a resumed run computes the same bits.
         return not (self.sparse or self._once) and pays(self.n, self.d, p, reuse)
 
     @functools.cached_property
@@ -547,7 +547,7 @@ class LocalData(Operator):
         return frame.unscale_gram(total.total())
 
     def _sparse_gram(self) -> Array:
-        """Return X'X of sparse rows with few stored entries, without filling the others."""
+        """Return X'X of sparse rows with few stored entries, without converting them to dense rows."""
         frame = self._full_frame
         sums = (np.asarray(S.sum(axis=0, dtype=np.float64)).reshape(-1) for S in self._without_gaps)
         mean = functools.reduce(np.add, sums) / self.n
@@ -555,14 +555,14 @@ class LocalData(Operator):
 
     @functools.cached_property
     def _implicit(self) -> bool:
-        """Whether products of dense rows are corrected for the frame afterwards, instead of framing the rows."""
+        """Whether the frame is applied to products of dense rows, instead of to the rows themselves."""
         if self.sparse or self.missing or self.measured.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
             return False
         return near(self.frame, self.measured.sample())
 
     @functools.cached_property
     def _full_frame(self) -> Frame:
-        """The frame with the replacement for these rows' missing values."""
+        """The frame with the replacements for the missing values of these rows."""
         if not self._uses_local_means:
             return self.frame
         fill = np.where(self.observed().seen > 0, self.measured.own_fill(), self.frame.filling)
@@ -572,7 +572,7 @@ class LocalData(Operator):
     def _centered(self) -> CenteredBlocks:
         frame = self._full_frame
         if not self.missing:
-            # Then no block is searched for missing values.
+            # Without replacements, blocks are not searched for missing values.
             frame = replace(frame, fill=None)
         return CenteredBlocks(frame, self.dtype, keep=self._copy and not self._once)
 
@@ -583,31 +583,32 @@ class LocalData(Operator):
 
 
 def _require_finite(table: Table, who: str, missing: bool, values: Iterator[Array]) -> int:
-    """Check entries of which some are not finite: see `checks.finite`."""
-    place = None  # A node, which allows missing values, must not say in its error where a bad value is.
+    """Count the missing values among entries that are not all finite, or raise an error: see `checks.finite`."""
+    place = None  # A node allows missing values, and its error must not reveal the place of a bad value.
     if table.origin is not None or not missing:
         place = table.place
     return checks.finite(who, values, missing=missing, names=_written(table), place=place)
 
 
 def _written(table: Table) -> Sequence[str] | None:
-    """Return the written names of the columns. Columns made from a text column have the name of that column."""
+    """Return the names of the columns as the user knows them. An indicator gets the name of its column of words."""
     if table.names is None or not table.made:
         return table.names
     return [levels.source_of(name) if name in table.made else name for name in table.names]
 
 
 class View:
-    """One client's rows in the frame of the newest message, which most messages share with the one before.
+    """One client's rows in the frame of the newest message.
 
-    X'X in that frame, and rows less its mean, are then formed once. The sender or receiver of messages keeps the view.
+    Most messages have the same frame as the message before. So X'X in this frame, and the rows minus its mean, are
+    formed only once. The sender or receiver of messages keeps the view.
 
     Parameters
     ----------
     rows : LocalData
         The rows.
     copy : bool, default=False
-        Whether a copy of the rows less the mean may be kept.
+        Whether a copy of the rows minus the mean may be kept in memory.
     """
 
     __slots__ = ("_copy", "_framed", "rows")
@@ -622,7 +623,7 @@ class View:
         if framed is None and self.rows.frame.same(frame):
             return self.rows
         if framed is None or not framed.frame.same(frame):
-            self._framed = None  # Otherwise two copies of the rows would be in memory.
+            self._framed = None  # Release the previous copy first, so that two copies are never in memory.
             self._framed = framed = self.rows.in_frame(frame, copy=self._copy)
         return framed
 
@@ -637,16 +638,16 @@ def near(frame: Frame, rows: Array) -> bool:
     length, away = frame.mean / frame.divisor, rows - frame.mean
     away = away / frame.divisor
     squares = np.sort(np.einsum("ij,ij->i", away, away))
-    # A mean of squares would be inflated by a few outlying rows, and would hide where most rows are.
+    # The median is used because a few outlying rows would inflate the mean of the squares.
     median = squares[(len(squares) - 1) // 2]
     return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(median))
 
 
 class CenteredBlocks:
-    """Blocks of rows less a frame's mean, with missing values filled, made anew each time unless `keep`.
+    """Blocks of rows minus a frame's mean, with missing values filled. They are computed in each pass unless `keep`.
 
-    The `rest` must still be subtracted from products. In single precision it is the part of the mean that is
-    too small to subtract from the rows.
+    The frame `rest` must still be applied to products. In single precision, it includes the part of the mean that is
+    too small to be subtracted from the rows.
     """
 
     def __init__(self, frame: Frame, dtype: np.dtype[Any], *, keep: bool) -> None:
@@ -655,7 +656,7 @@ class CenteredBlocks:
         self._gap: Any = None
         if frame.fill is not None:
             self._gap = frame.fill - self._mean
-            if not self._gap.any():  # The fill is usually the mean itself, so the gap is 0.
+            if not self._gap.any():  # The replacements are usually the means, so the gap is 0.
                 self._gap = 0.0
         rest = None if dtype == np.float64 else frame.mean - self._mean
         self.rest = Frame(rest, frame.scale)
@@ -663,7 +664,7 @@ class CenteredBlocks:
         self._parts: list[Array] = []
 
     def of(self, stored: Iterable[Array]) -> Iterable[Array]:
-        """Return these rows less the mean, which are always the same rows if they are kept."""
+        """Return blocks of these rows minus the mean. If copies are kept, `stored` must be the same rows each time."""
         if not self._keep:
             return about_mean(stored, self._mean, self._gap)
         if not self._parts:

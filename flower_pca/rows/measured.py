@@ -1,7 +1,7 @@
-"""Measured: what follows from one client's rows alone, in any frame. It is the only cache of rows.
+"""Define `Measured`: the cache of measurements that depend on the rows of a client only, not on a frame.
 
-Moments, means, X'X about the mean, the largest entries and a digest are measured when they are first needed, and
-shared by all views of the rows. The class gets the rows as blocks, and knows no names.
+Moments, means, X'X about the mean, the largest entries and a digest are measured when they are first needed, and are
+shared by all views of the rows. The class receives the rows as blocks, without names. There is no other cache of rows.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ from flower_pca.rows.frame import (
     sparse_moments,
 )
 
-_SAMPLE: Final = 2**14  # A sample of rows has at most so many entries,
-_MOST: Final = 64  # at most so many rows,
-_LEAST: Final = 9  # and at least so many rows, however long they are.
+_SAMPLE: Final = 2**14  # target number of entries in a sample of rows
+_MOST: Final = 64  # maximum number of rows in a sample
+_LEAST: Final = 9  # A sample has at least about this many rows, however long they are.
 
-# Goes through all entries, one block after another. It counts the missing ones, or raises an error about the first.
+# A function that reads all entries block by block, and returns the number of missing values or raises an error about
+# the first entry that is not allowed.
 Look = Callable[[Iterator[Array]], int]
 T = TypeVar("T")
 
 
 class Measured:
-    """The rows of one client, and what has been measured of them.
+    """The rows of one client, with the cached measurements of these rows.
 
     Parameters
     ----------
     rows : Blocks
         The rows.
     look : Look or None
-        What goes through the entries if some are not finite; None of rows that are known to be finite.
+        The function that checks the entries if some are not finite. None for rows that are known to be finite.
     missing : bool
         Whether NaN may stand for a missing value.
 
@@ -60,69 +61,69 @@ class Measured:
     ----------
     rows : Blocks
         The rows.
-    n
-        How many rows there are.
-    d
-        How many columns.
-    columns
+    n : int
+        The number of rows.
+    d : int
+        The number of columns.
+    columns : ByColumns or None
         The rows as blocks of columns, if their file is stored by columns, or None.
-    sparse
+    sparse : bool
         Whether the rows are a scipy sparse array.
-    dtype
+    dtype : dtype
         The precision in which products are computed.
-    missing : bool
-        How many values are missing.
+    missing : int
+        The number of missing values.
     """
 
-    # A simulation has thousands of these, most of a few rows: no dictionary of attributes beside the one of facts.
+    # A simulation has thousands of these objects, most of them with few rows, so slots save memory.
     __slots__ = ("_facts", "_only", "columns", "d", "dtype", "missing", "n", "rows", "sparse")
 
     def __init__(self, rows: Blocks, look: Look | None, *, missing: bool) -> None:
         self.rows = rows
         self.n, self.d = rows.shape
         self.sparse = source.is_sparse(rows)
-        # Only of rows stored by columns, because to ask for the methods of a protocol takes as long as a small product.
+        # The axis is checked first, because checking for the methods of a protocol takes as long as a small product.
         self.columns = rows if rows.axis == 1 and isinstance(rows, ByColumns) else None
         self.dtype = source.precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {}
-        # Most clients of a simulation have few rows, which every pass would cut into the same single block.
+        # Most clients of a simulation have few rows, which are always the same single block.
         self._only = adapters.only_block(rows)
         self.missing = 0
         if look is not None:
             self.missing = self._require_finite(look, allowed=missing)
 
     def of_columns(self, rows: Blocks, look: Look) -> Measured:
-        """Return the same for some columns of these rows. `look` goes through their entries."""
+        """Return the measurements of some columns of these rows. `look` checks the entries of these columns."""
         return Measured(rows, look if self.missing else None, missing=True)
 
     def part(self, rows: Array) -> Measured:
-        """Return the same for the rows with these ascending indices, in memory."""
+        """Return the measurements of the rows with these ascending indices, which are copied into memory."""
         look: Look = functools.partial(checks.finite, "the rows", missing=True)
         return Measured(adapters.of(self.some(rows)), look, missing=bool(self.missing))
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
-        """Return what another module computes from the rows. It is computed on first use, and kept."""
+        """Return the value that `make` computes from the rows. After the first use, it is cached under `what`."""
         if what not in self._facts:
             self._facts[what] = make()
         return cast(T, self._facts[what])
 
     def newest(self, what: Hashable, fits: Callable[[T], bool], make: Callable[[], T]) -> T:
-        """Return what was last computed under this name if it fits. Otherwise, compute it anew and keep that."""
+        """Return the value that is cached as `what` if it `fits`. Otherwise, compute it by `make` and cache it."""
         key = ("newest", what)
         found = self._facts.get(key)
         if found is None or not fits(found):
-            self._facts[key] = found = None  # The previous one may be as large as the rows.
+            self._facts[key] = found = None  # Release the previous value first, which may be as large as the rows.
             self._facts[key] = found = make()
         return cast(T, found)
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
-        """The type of the entries in computations."""
+        """The data type of the entries in computations."""
         return source.worked_on(self.rows.dtype)
 
     @property
     def csr(self) -> Any:
-        """The sparse rows as they are stored, in memory."""
+        """The sparse rows in memory, without any frame."""
         return source.whole(self.rows)
 
     def some(self, rows: Array) -> Any:
@@ -145,12 +146,12 @@ class Measured:
             yield from self.stored()
 
     def filled(self, pieces: Iterator[Any]) -> Iterator[Array]:
-        """Yield blocks of these pieces of sparse rows as dense arrays."""
+        """Yield these pieces of sparse rows as dense blocks."""
         for S in pieces:
             yield from (S[i : i + self.block_rows].toarray() for i in range(0, S.shape[0], self.block_rows))
 
     def stored(self) -> Iterator[Any]:
-        """Yield blocks of rows, or pieces of sparse rows, in the form for computations."""
+        """Return an iterator over blocks of rows, or over pieces of sparse rows, in the data type for computations."""
         if self._only is not None:
             return iter((self._only,))
         if self.sparse:
@@ -159,11 +160,11 @@ class Measured:
 
     @property
     def block_rows(self) -> int:
-        """The number of rows of a block."""
+        """The number of rows in a block."""
         return source.rows_of_a_block(self.d, self.rows.dtype)
 
     def sample(self) -> Array:
-        """Return a few stored rows from all over the table, as an array."""
+        """Return a few evenly spaced rows as an array."""
         return self.once("sample", self._sample)
 
     def _sample(self) -> Array:
@@ -178,7 +179,7 @@ class Measured:
         return self.once("moments", lambda: self.moments(own=False))
 
     def means(self) -> tuple[Array, Any]:
-        """Return the means of the present values, to a few rounding errors, and their number."""
+        """Return the means of the present values, up to a few rounding errors, and the numbers of present values."""
         if self.missing or self.sparse:
             there = self.observed()
             return there.mean, there.seen
@@ -191,7 +192,7 @@ class Measured:
         return self.once("moments", lambda: by_columns.moments(columns))
 
     def product_about_mean(self, Z: Array) -> Array:
-        """Return X'(XZ) of rows stored by columns, less their own mean, which also replaces missing values."""
+        """Return X'(XZ) of rows stored by columns about their own mean, which also replaces missing values."""
         assert self.columns is not None
         mean = self.observed().mean
         return by_columns.product(self.columns, Z, Frame(mean, fill=mean if self.missing else None))
@@ -208,14 +209,14 @@ class Measured:
                 continue
             low = np.fmin.reduce(block, axis=0)
             high = np.fmax.reduce(block, axis=0)
-            # Converted to double first, because the smallest signed integer has no negative of its own type, and blocks
-            # of |x| would be copies.
+            # Convert to double precision before negating, because the smallest signed integer has no positive
+            # counterpart. Blocks of |x| would take more memory.
             above, below = high.astype(np.float64), low.astype(np.float64)
             largest = np.fmax(largest, np.fmax(above, -below))
         return largest
 
     def fingerprint(self) -> int:
-        """Return a digest of the stored rows, which nobody can compute for other rows."""
+        """Return a cryptographic digest of the stored rows."""
         return self.once("fingerprint", self._fingerprint)
 
     def _fingerprint(self) -> int:
@@ -228,22 +229,22 @@ class Measured:
         return int.from_bytes(total.digest(), "big")
 
     def first_row(self) -> int:
-        """Return a checksum of the first stored row, which does not depend on the storage."""
+        """Return a checksum of the first row, which is the same for all kinds of storage."""
         row = next(iter(self.stored()))[:1]
         values = np.asarray(row.toarray() if self.sparse else row, dtype=np.float64)
         return zlib.crc32(values.tobytes())
 
     def own_fill(self) -> Array:
-        """Return the rows' own replacements for missing values: their means, or 0 in a column without values."""
+        """Return the local means, which may replace missing values. The mean of a column without values is 0."""
         return self.observed().mean
 
     def spread(self) -> Spread:
-        """Return X'X of complete dense rows about their own mean, and their moments."""
+        """Return the moments and X'X of complete dense rows about their own mean."""
         mean = self.mean
         return self.once("spread", lambda: Spread.of(about_mean(self.stored(), mean), self.n, mean, self.dtype))
 
     def moments(self, *, own: bool) -> Moments:
-        """Return the moments of the present values, or of all with `own` means for missing values."""
+        """Return the moments of the present values, or of all values if `own` means replace missing values."""
         if self.sparse:
             return self.sparse_about_mean(own=own)[0]
         there = (
@@ -256,14 +257,20 @@ class Measured:
         return there
 
     def whole(self, there: Moments) -> Moments:
-        """Return the moments of rows filled with their own means, except in columns without values."""
+        """Return the moments of rows whose missing values are filled with their own means.
+
+        Columns without values are not filled, so their count is 0.
+        """
         seen = self.observed().seen
         if np.all(seen > 0):
             return replace(there, count=None)
         return replace(there, count=np.where(seen > 0, there.n, 0))
 
     def sparse_about_mean(self, *, own: bool) -> tuple[Moments, Iterator[ImplicitRows]]:
-        """Return moments of sparse rows, and pieces less their mean, which replaces missing values if `own`."""
+        """Return the moments of sparse rows, and the pieces of the rows about their mean.
+
+        If `own` is true, the moments are the moments of rows whose missing values are filled with their own means.
+        """
         pieces = self.without_gaps(self.own_fill() if own else None)
         there = functools.reduce(merge, map(sparse_moments, pieces))
         frame = Frame(there.mean)
@@ -274,18 +281,21 @@ class Measured:
         return (self.whole(there) if own else there), rows
 
     def without_gaps(self, fill: Array | None) -> Iterator[Any]:
-        """Yield pieces of sparse rows, with these values in place of missing ones."""
+        """Return an iterator over the pieces of sparse rows, with missing values replaced by `fill` if it is given."""
         if fill is None or not self.missing:
             return self.stored()
         return (fill_gaps(S, fill) for S in self.stored())
 
     def deviations(self) -> Iterator[Array]:
-        """Yield blocks of dense rows less about their mean, all in the same memory, with 0 for missing values."""
+        """Yield blocks of dense rows minus their approximate mean, with 0 for missing values.
+
+        All blocks use the same memory.
+        """
         return about_mean(self.stored(), self.mean, 0.0 if self.missing else None)
 
     @property
     def mean(self) -> Array:
-        """The means of the columns of dense rows, to a few rounding errors."""
+        """The means of the columns of dense rows, up to a few rounding errors."""
         if self.columns is not None:
             return self._counted().mean
         if self.missing:
@@ -294,12 +304,12 @@ class Measured:
 
     @property
     def _means_there(self) -> tuple[Array, Array]:
-        """The means of the present values, and the number of these in each column."""
+        """The mean and the number of the present values in each column."""
         return self.once("means there", lambda: means_there(self.stored(), self.d))
 
     @property
     def count(self) -> Array | None:
-        """Return how many values each column of dense rows has, if some are missing."""
+        """The number of present values in each column of dense rows, or None if no value is missing."""
         if not self.missing:
             return None
         if self.columns is not None:
@@ -307,7 +317,10 @@ class Measured:
         return self._means_there[1]
 
     def _require_finite(self, look: Look, *, allowed: bool) -> int:
-        """Count the missing values. Raise an error for an infinite entry, or for a missing one if not `allowed`."""
+        """Return the number of missing values.
+
+        The function `look` raises an error for infinite entries, and for missing values unless they are `allowed`.
+        """
         if self.columns is not None:
             seen = self._counted().count
             if seen is None:
@@ -316,9 +329,9 @@ class Measured:
         if not self.sparse:
             if self.rows.dtype.kind != "f":
                 return 0
-            # Entries that are not finite show in the sums of columns, which cost nothing because the mean needs them.
+            # If an entry is not finite, the sum of its column is not finite. The mean needs these sums in any case.
             mean = column_sums(self.stored(), self.d) / max(self.n, 1)
-            # A sum may overflow although no entry does, so such rows are checked entry by entry.
+            # A sum may overflow although all entries are finite, so such rows are checked entry by entry.
             if np.isfinite(mean).all():
                 self._facts["mean"] = mean
                 return 0
@@ -327,5 +340,5 @@ class Measured:
         return look(self.values())
 
     def values(self) -> Iterator[Array]:
-        """Yield the stored entries, block by block."""
+        """Return an iterator over blocks of stored entries."""
         return (block.data if self.sparse else block for block in self.stored())

@@ -1,10 +1,10 @@
-"""How features follow from the features and covariates of a joint table, in a frame with covariates.
+"""Transform features by their covariates, or harmonize them: the linear maps of a frame with covariates.
 
-If covariates are removed, or sites harmonized, a row x with covariates a becomes
+If covariates are removed, or if sites are harmonized, a row x with covariates a becomes
 
     (x - shift) * factor - slopes'(a - mean)
 
-This is linear, so the moments of a site's joint table determine all results.
+This map is linear, so the moments and products of a site's joint table determine all results.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from flower_pca.rows.frame import Moments
 
 
 class Joint(Protocol):
-    """The joint table of a site: features, then covariates."""
+    """The joint table of a site, whose columns are the features followed by the covariates."""
 
     n: int
     d: int
     who: str
 
     def moments(self) -> Moments:
-        """Return the moments of its columns."""
+        """Return the moments of the columns."""
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """Return the moments, and the product of the rows less their mean with a block."""
+        """Return the moments, and the product X'(XZ) of the rows about their mean with a block Z."""
 
 
 @dataclass(frozen=True)
 class Moves:
-    """What features are shifted by and multiplied with, and which part of the covariates is subtracted.
+    """The parameters of the linear map from the features and covariates of a row to its transformed features.
 
     Attributes
     ----------
     shift, factor : ndarray of shape (d,)
-        Of the features.
+        The shift that is subtracted from each feature, and the factor with which the feature is multiplied then.
     slopes : ndarray of shape (q, d)
-        How much of each of the next q columns is subtracted from each feature.
+        The coefficients of the next q columns, the covariates, in the part that is subtracted from each feature.
     mean : ndarray of shape (q,)
-        What is subtracted from these columns before.
+        The means that are subtracted from the covariates first.
     """
 
     shift: Array
@@ -57,7 +57,7 @@ class Moves:
 
 
 def of(joint: Joint, d: int, covariates: Covariates) -> Moves:
-    """Return the moves of a site with this joint table, whose first d columns are features."""
+    """Return the moves for the rows of a site with this joint table, whose first d columns are features."""
     slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
     q = len(slopes)
     if covariates.sigma is not None:
@@ -65,21 +65,21 @@ def of(joint: Joint, d: int, covariates: Covariates) -> Moves:
     mean = np.zeros(q) if covariates.mean is None else covariates.mean[:q]
     if not covariates.within:
         return Moves(np.zeros(d), np.ones(d), slopes, mean)
-    own = np.asarray(joint.moments().mean, dtype=np.float64)
-    return Moves(own[:d], np.ones(d), slopes, own[d : d + q])
+    site_mean = np.asarray(joint.moments().mean, dtype=np.float64)
+    return Moves(site_mean[:d], np.ones(d), slopes, site_mean[d : d + q])
 
 
 def _harmonizing(joint: Joint, d: int, covariates: Covariates, slopes: Array) -> Moves:
     assert covariates.sigma is not None
     assert covariates.grand is not None
-    own = covariates.effect or effect(joint, d, covariates)
-    root = np.sqrt(own.scale)
-    shift = covariates.sigma * own.location - (root - 1.0) * covariates.grand
+    of_site = covariates.effect or effect(joint, d, covariates)
+    root = np.sqrt(of_site.scale)
+    shift = covariates.sigma * of_site.location - (root - 1.0) * covariates.grand
     return Moves(shift, 1.0 / root, slopes * (1.0 / root - 1.0), np.zeros(len(slopes)))
 
 
 def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
-    """Return how a site differs from all sites, by its joint table."""
+    """Return the difference of a site from all sites, computed from its joint table."""
     assert covariates.sigma is not None
     assert covariates.grand is not None
     if joint.n < combat.LEAST_ROWS:
@@ -99,12 +99,14 @@ def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
 
 
 def squares_left(squares: Array, products: Array, covariates: Array, slopes: Array) -> Array:
-    """Return the columns' squares about a site's means after removing the slopes, (d,), or 0 for rounding.
+    """Return the sum of squares (d,) that is left in each column of a site after the slopes have been removed.
+
+    All sums are about the means of the site. A remainder that consists of rounding errors becomes 0.
 
     Parameters
     ----------
     squares : ndarray of shape (d,)
-        The squares.
+        The sums of squares of the columns.
     products : ndarray of shape (d, q)
         The products of columns and covariates.
     covariates : ndarray of shape (q, q)

@@ -1,4 +1,4 @@
-"""Split: how each party prepares its own columns, if parties hold different columns of the same people."""
+"""Define `Split`: the preparation of columns by each party, if parties hold different columns of the same people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 
 NAME: Final = "split"  # the key in messages
-_LONGEST: Final = 64  # characters of a salt at most
+_LONGEST: Final = 64  # maximum number of characters of a salt
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Split:
     Attributes
     ----------
     center : bool
-        Whether to subtract each column's mean, which is that of all rows.
+        Whether to subtract the mean of each column.
     scale : str or None
-        What each column is divided by then: None, "std", "max_abs" or "genotype".
+        The kind of scaling that follows: None, "std", "max_abs" or "genotype".
     gaps : bool
-        Whether NaN stands for a missing value, in whose place comes its column's mean.
+        Whether NaN stands for a missing value, which is replaced by the mean of its column.
     salt : str
-        What the digest of the ids is salted with, one for each run.
+        The salt of the digest of the ids, which differs in every run.
     """
 
     center: bool = True
@@ -40,7 +40,7 @@ class Split:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self | None:
-        """Rebuild the split from `plain`'s text, or return None if there is none.
+        """Restore a split from the text of `plain`. Return None if there is no such text.
 
         Raises
         ------
@@ -51,7 +51,7 @@ class Split:
             return None
         try:
             split = cls(**json.loads(plain[NAME]))
-        # A sender may nest brackets deeper than Python can read them.
+        # A malicious sender may nest brackets so deeply that Python raises a RecursionError.
         except (TypeError, ValueError, RecursionError):
             split = cls(scale="none that there is")
         flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))

@@ -1,17 +1,18 @@
-"""Statistics of a client's rows, fixed before the first message, from which its answers are computed.
+"""Measure the fixed statistics of a client's rows before the first message. All answers are computed from them.
 
-A product X'(XZ) that is computed from rows can reveal single rows. A server can choose a frame or a block
-for which the large parts of a row's dot product cancel. The rounding of the remainder then acts as a
-comparison, and the answer is the sum of the rows above a threshold. A node in a deployment therefore reads
-its rows once, independent of any message, and keeps T = (n, mu, C):
+A product X'(XZ) that is computed from rows can reveal single rows. A malicious server can choose a frame or a block for
+which the large parts of a row's dot product cancel. The rounding of the remainder then acts as a comparison, and the
+answer is the sum of the rows above a threshold. A node in a deployment therefore reads its rows once, independently of
+any message, and keeps T = (n, mu, C):
 
-  mu  its own column means; C = sum (x - mu)(x - mu)', by blocks of rows less mu;
-  R   instead of C if there are fewer rows than columns: the triangular factor of the rows less mu, R'R = C.
+  mu  the node's column means
+  C   the scatter matrix, sum (x - mu)(x - mu)', summed over blocks of rows minus mu
+  R   the triangular factor of the rows minus mu, with R'R = C, instead of C if there are fewer rows than columns
 
-All later answers are functions of the message and T. A missing value counts as the mean of its column (a
-deviation of 0). If a node lets a server choose the replacement, T has one more column for each column
-with missing values. It is 1 for a missing value and 0 otherwise, less its mean. Filled rows are then
-linear combinations of columns of T.
+All later answers are functions of the message and T. A missing value counts as the mean of its column (a deviation of
+0). If a node lets a server choose the replacements, T has an additional column for each column with missing values.
+The additional column is 1 for a missing value and 0 otherwise, minus its mean. Filled rows are then linear combinations
+of the columns.
 """
 
 from __future__ import annotations
@@ -36,25 +37,24 @@ from flower_pca.rows.measured import Measured
 from flower_pca.rows.whole_counts import WholeCounts
 from flower_pca.rows.whole_numbers import WholeRows
 
-# C Z for a block Z, with these values in place of missing ones, or with own means if they are None.
+# A function that returns C Z for a block Z, given the replacements for missing values, or None for local means.
 Product: TypeAlias = Callable[[Array, Array | None], Array]
-# What answers come from, with the product of rows if there is no C.
+# The statistics from which answers are computed, with a function for products if the statistics have no C or R.
 Source: TypeAlias = "tuple[Statistics, Product | None]"
 
-# Below this share of a column's squares, deviations are formed before they are multiplied.
+# If the deviations of a sparse column are below this share of its squares, the column is centered before multiplying.
 _CANCELS: Final = 2.0**-20
-# This is one gigabyte.
-_LARGEST: Final = 2**27  # entries of C or R
-# Rows stored by columns count alleles, and their products in whole numbers need no memory. On 585 x 60,000 counts such
-# a product with 12 columns takes .16 s, and .13 s with R, which takes 3.9 s and 281 MB once.
-_LARGEST_COUNTED: Final = 2**24  # entries of C or R of rows stored by columns
-_COLUMNS: Final = 64  # sparse columns that are multiplied at a time
+_LARGEST: Final = 2**27  # maximum number of entries of C or R, which take one gigabyte
+# Rows stored by columns hold allele counts, and their products in whole numbers need no memory. On 585 x 60,000 counts,
+# a product with 12 columns takes 0.16 s in whole numbers, and 0.13 s with R, which takes 3.9 s and 281 MB once.
+_LARGEST_COUNTED: Final = 2**24  # maximum number of entries of C or R for rows stored by columns
+_COLUMNS: Final = 64  # number of sparse columns that are multiplied at a time
 _FILE: Final = "statistics of the rows"
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What is known about a client's rows before the first message, in float64.
+    """The statistics of a client's rows that are measured before the first message, in float64.
 
     Attributes
     ----------
@@ -67,15 +67,16 @@ class Statistics:
     peak : ndarray
         The largest |x| of each column.
     gaps : ndarray
-        The columns whose missing values have a column of their own in C or R, after the columns of the rows.
+        The positions of the columns whose missing values have an additional column in C or R. The additional columns
+        come last.
     m2 : ndarray
-        The squared deviations from the mean, by column.
+        The sum of squared deviations from the mean in each column.
     rest : ndarray
         The rounding error of the mean, which matters if the mean is far from 0.
     scatter : ndarray or None
-        C, or None if there is R or only a product.
+        The scatter matrix C. None if R or a function for products is used instead.
     factor : ndarray or None
-        R, or None.
+        The triangular factor R, or None.
     """
 
     n: int
@@ -97,11 +98,11 @@ class Statistics:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The known arrays by name, without those computed from them later."""
+        """The arrays that are not None, by name."""
         return {name: a for name in _ARRAYS if (a := getattr(self, name)) is not None}
 
     def of_columns(self, places: Array) -> Statistics:
-        """Return the statistics of these columns in this order, without computing anything anew."""
+        """Return the statistics of these columns in this order, by selecting entries only."""
         _, beside, gaps = np.intersect1d(self.gaps, places, assume_unique=True, return_indices=True)
         every = np.concatenate([places, self.d + beside])
         scatter, factor = self.scatter, self.factor
@@ -122,7 +123,7 @@ class Statistics:
         )
 
     def with_fill(self, fill: Array) -> Statistics:
-        """Return the statistics of the rows with these values in place of missing ones."""
+        """Return the statistics of the rows with missing values replaced by `fill`."""
         j = self.gaps
         if not len(j):
             return self
@@ -152,21 +153,22 @@ class Statistics:
 
     @functools.cached_property
     def root(self) -> Array:
-        """Return A with A'A = C: R, or a root from C's eigenvectors with columns scaled to unit length."""
+        """A matrix A with A'A = C: R, or a root that is computed from the eigenvectors of C."""
         if self.factor is not None:
             return self.factor[:, : self.d]
         assert self.scatter is not None
         lengths = np.sqrt(np.maximum(self.m2, 0.0))
-        # Rounding is relative to the largest eigenvalue. With columns of unit length, no small column is lost in it.
+        # Scale columns to unit length first. Rounding errors are relative to the largest eigenvalue, so small columns
+        # would be lost in them.
         units = np.where(lengths > 0.0, lengths, 1.0)
-        own = self.scatter[: self.d, : self.d]
-        values, V = np.linalg.eigh(own / units / units[:, None])
+        of_rows = self.scatter[: self.d, : self.d]
+        values, V = np.linalg.eigh(of_rows / units / units[:, None])
         roots = np.sqrt(np.maximum(values, 0.0))
         return np.ascontiguousarray(roots[:, None] * V.T * lengths)
 
 
 def of(data: LocalData, path: Path | None = None, *, gaps: bool) -> Source:
-    """Return the statistics of rows, measured on all columns of a table in their own order for every run."""
+    """Return the statistics of the rows. They are measured once for all runs, on all columns of the table."""
 
     def make() -> Source:
         every = data.all_columns.measured
@@ -193,7 +195,7 @@ def dense(data: LocalData, *, gaps: bool) -> Callable[[], Statistics] | None:
 
 
 def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
-    """Return statistics of each part of the rows, measured on first use and stored in no file."""
+    """Return the statistics of each part of the rows. They are measured on first use and not stored in a file."""
     rows = data.all_columns.measured
     parts = rows.once(("parts", gaps), lambda: [_source(part, data.who, None, gaps) for part in folds.parts(rows)])
     if data.places is None:
@@ -202,28 +204,28 @@ def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
 
 
 def _of_columns(data: LocalData, statistics: Statistics, whole: Product | None) -> Source:
-    """Return the statistics of the columns that the run asks for."""
+    """Return the statistics of the columns that the run uses."""
     assert data.places is not None
     return statistics.of_columns(data.places), whole and functools.partial(_product, data.places, statistics.d, whole)
 
 
 def _product(places: Array, d: int, of_all: Product, Z: Array, fill: Array | None) -> Array:
-    """Return the product of the run's columns of sparse rows, by the product of all d columns."""
+    """Return the product for the columns of the run, from the function for products of all d columns."""
     every = np.zeros((d, Z.shape[1]))
     every[places] = Z
     return np.asarray(of_all(every, fill)[places])
 
 
 def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
-    """Return products from C or R, or for rows too large for these, in whole numbers."""
+    """Return statistics with C or R. If the rows are too large for C and R, products use whole numbers."""
     if not large(data):
         if path is None:
             return measure(data, gaps=gaps), None
         return recall(data, path, gaps=gaps), None
     if gaps and data.missing:
         raise DataError(
-            f"The sparse rows of {who} have missing values, and are too wide to count them by pairs of columns. Use "
-            f"{option('missing', 'local_mean')}."
+            f"The sparse rows of {who} have missing values, but too many columns for replacements that a server "
+            f"chooses. Use {option('missing', 'local_mean')}."
         )
     there = data.observed()
     whole = WholeRows(data.csr, there.mean, who)
@@ -235,7 +237,7 @@ def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
 
 
 def _counted(data: Measured, gaps: bool) -> Source:
-    """Return products of the counts of alleles in these columns. Nothing is rounded, so they need no other columns."""
+    """Return the statistics of allele counts with exact products. They are exact for any selection of columns."""
     assert data.columns is not None
     there = data.observed()
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
@@ -247,14 +249,14 @@ def _counted(data: Measured, gaps: bool) -> Source:
 def measure(data: Measured, *, gaps: bool = False) -> Statistics:
     """Measure the statistics of stored rows.
 
-    Cost: a pass for the mean and 2 n d min(n, d) flops, once.
+    This takes one pass for the mean, and 2 n d min(n, d) floating-point operations.
 
     Parameters
     ----------
     data : Measured
         The rows.
     gaps : bool, default=False
-        Whether gaps have columns of their own, for `Statistics.with_fill`.
+        Whether columns with missing values get an additional column, which `Statistics.with_fill` needs.
     """
     there, d = data.observed(), data.d
     seen = np.full(d, there.seen, dtype=np.float64)
@@ -279,14 +281,14 @@ def measure(data: Measured, *, gaps: bool = False) -> Statistics:
 
 
 def large(data: Measured) -> bool:
-    """Return whether rows have products in whole numbers, and are too many and too wide for C and R."""
+    """Return whether C and R of these rows would be too large, so that products must use whole numbers."""
     if data.columns is not None:
         return min(data.n, data.d) * data.d > _LARGEST_COUNTED
     return data.sparse and min(data.n, data.d) * data.d > _LARGEST
 
 
 def _scatter(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
-    """Return the sums of deviations, and C, of dense rows."""
+    """Return the sums of the deviations of dense rows, and their scatter matrix C."""
     C = np.zeros(means.shape * 2)
     rest = np.zeros(means.shape)
     for block in data.blocks():
@@ -302,10 +304,10 @@ def _scatter(data: Measured, columns: Array, means: Array) -> tuple[Array, Array
 
 
 def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
-    """Return the sums of deviations, and R, computed in the rows' memory, because they are as large."""
+    """Return the sums of the deviations, and R. R overwrites the deviations, because it is as large as they are."""
     from scipy.linalg import lapack
 
-    # LAPACK needs no copy of Fortran order.
+    # LAPACK does not copy an array in Fortran order.
     rows, start = np.empty((data.n, len(means)), order="F"), 0
     for block in data.blocks():
         part = rows[start : start + len(block)]
@@ -324,7 +326,7 @@ def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Arra
 
 
 def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -> Array:
-    """Return C = S'S - n mu mu'. Columns whose squares would cancel are centered first."""
+    """Return C = S'S - n mu mu' of sparse rows. Columns for which this difference would cancel are centered first."""
     from scipy import sparse
 
     S: Any = data.csr.astype(np.float64)
@@ -346,16 +348,16 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
         sums = part.sum(axis=0)
         C[:, j] = T @ part - np.outer(means, sums)
         C[j, :] = C[:, j].T
-        # The other columns must be less their means, too, for products with such a column.
+        # For products of two such columns, both must be centered.
         C[np.ix_(j, j)] = part.T @ part
     return C
 
 
 def recall(data: Measured, path: Path, *, gaps: bool) -> Statistics:
-    """Return the statistics of these rows: from the node's file, or newly measured and written to it.
+    """Return the statistics of these rows from the node's file, or measure them and write the file.
 
-    The file is valid while the fingerprint of the rows is the same. So a restarted node answers with the same bits, and
-    reads only this file.
+    The file is valid as long as the fingerprint of the rows is the same. So a restarted node answers with the same
+    bits, and does not have to measure its rows again.
     """
     mark = [data.n, data.d, data.stored_dtype.str, data.fingerprint(), gaps]
     if (kept := _read(path, mark)) is not None:
@@ -372,7 +374,7 @@ _ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "rest", "scatter", "fact
 def _read(path: Path, mark: list[Any]) -> Statistics | None:
     try:
         header, arrays = files.read(path, _FILE, private=True)
-    except (FileNotFoundError, DataError):  # A file of another version is measured anew.
+    except (FileNotFoundError, DataError):  # If another version wrote the file, the rows are measured again.
         return None
     if header.get("rows") != mark:
         return None

@@ -1,4 +1,4 @@
-"""Stream: one client's rows as they arrive, one batch for each step, with missing values."""
+"""Define `Stream`: the rows of one client as they arrive, with one batch for each step and possibly missing values."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
-# A function that takes a batch's numbers of rows and columns, and returns how many columns of a product fit in memory.
+# A function that takes the numbers of rows and columns of a batch, and returns how many columns of a product fit in
+# memory.
 Widest = Callable[[int, int], int]
-# The number of steps that a function is assumed to have, because it cannot say when its rows will end.
+# The number of further steps that is assumed for sources whose end is unknown, such as functions.
 UNTOLD: Final = 2**20
 _KIND: Final = "completed batch"
 _BATCH: Final = "batch-"
-_AHEAD: Final = 10_000  # the most steps of an iterator that are skipped at once
+_AHEAD: Final = 10_000  # maximum number of steps of an iterator that are skipped at once
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A completed batch as its client keeps it.
+    """A completed batch, which stays at the client.
 
     Attributes
     ----------
     rows : ndarray of shape (n, d)
-        Its rows, completed. In a first step without a start zeros stand in the gaps.
+        The rows of the batch, with estimates in place of missing values and outliers. In a first step without a start,
+        missing values are 0.
     outliers : ndarray of shape (n, d)
-        What was taken out of them; zeros elsewhere.
+        The outliers that were removed from the rows, and zeros for all other entries.
     found : ndarray of shape (n, d)
-        True where that was: the entry in `rows` stands for an outlier.
+        True for outliers, which are replaced in `rows`.
     missing : ndarray of shape (n, d)
-        True where nothing was observed: the entry in `rows` fills a gap.
+        True for missing values, which are filled in `rows`.
     """
 
     rows: Array
@@ -53,11 +55,11 @@ class Completion:
 
     @property
     def imputed(self) -> Array:
-        """True for entries of `rows` that were not observed, (n, d): `found` or `missing`."""
+        """True for entries of `rows` (n, d) that are estimates, because they are outliers or missing values."""
         return np.asarray(self.found | self.missing)
 
     def write(self, folder: Path, step: int, columns: Sequence[str] | None) -> None:
-        """Write the batch to a folder for its owner only, one npz per step, whose header names the columns."""
+        """Write the batch as a private npz file to a folder. The header of the file names the columns."""
         files.make_folder(folder)
         header = {"step": step, "columns": None if columns is None else list(columns)}
         path = folder / f"{_BATCH}{step:06d}.npz"
@@ -65,7 +67,7 @@ class Completion:
 
 
 def written(folder: Path) -> Iterator[tuple[int, Completion]]:
-    """Return the batches in a folder, each with the number of its step."""
+    """Yield the number of the step and the completed batch for each file in a folder."""
     for path in sorted(folder.glob(f"{_BATCH}*.npz")):
         header, arrays = files.read(path, _KIND)
         fields = (arrays[name] for name in ("rows", "outliers", "found", "missing"))
@@ -74,15 +76,18 @@ def written(folder: Path) -> Iterator[tuple[int, Completion]]:
 
 @runtime_checkable
 class Queue(Protocol):
-    """A source that is read at its own pace: every step takes what follows the cursor, at any server step."""
+    """A source that is read by a cursor. Each step takes the batch after the cursor, whatever its step number is."""
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """Return the next batch or None, the cursor after it, and how many more wait."""
+        """Return the batch after the cursor or None, the next cursor, and the number of further batches."""
 
 
 @dataclass(frozen=True)
 class StepRows:
-    """A step's rows from a stream, with NaN for missing values and possibly no rows, and the steps to come."""
+    """The rows of one step of a stream, with NaN for missing values. `rows` is None if the step has no rows.
+
+    `left` is the number of further steps, and `cursor` the position of a queue after this step.
+    """
 
     rows: Array | None
     left: int
@@ -92,27 +97,28 @@ class StepRows:
 
 
 class Stream:
-    """The rows of one client as they arrive: the client uses batch t in step t.
+    """The rows of one client as they arrive. In step t, the client uses batch t.
 
     NaN stands for a missing value.
 
     Parameters
     ----------
     source
-        An array that is cut into batches; a list of batches (None for a step without rows); a function from the number
-        of the step to a batch or None; an iterator over batches; or a queue such as `folder`.
+        The source of the batches: an array that is cut into batches, a list of batches (None for a step without rows),
+        a function from the number of the step to a batch or None, an iterator over batches, or a queue such as a
+        folder of files.
     batch : int or None, default=None
-        Rows of a batch, where the source is an array.
+        The number of rows per batch, if the source is an array.
     missing : default=None
-        True where an entry is missing, in the shape of the array; for a list of batches a list of masks.
+        A mask of the shape of the array, with True for missing values. For a list of batches, a list of masks.
     keep : bool, default=False
-        Whether to keep what was completed, in `completed`, by the number of the step.
+        Whether to keep completed batches in `completed`, by the number of the step.
     out : str or path or None, default=None
-        A folder of the node's own to write it to, one npz per step.
+        A folder at the node to which completed batches are written, as one npz file per step.
     min_rows : int, default=1
-        Rows below which a batch counts as none.
+        The smallest number of rows of a batch. A smaller batch is ignored.
     who : str, default="the client"
-        The client's name in messages about its data.
+        The name of the client in messages about its data.
 
     Examples
     --------
@@ -144,19 +150,19 @@ class Stream:
         self.completed: dict[int, Completion] = {}
         self._position, self._newest, self._next = -1, None, None
         self.site = ""
-        # The names of the columns of an array that is cut into batches.
+        # The names and the unusable columns of an array that is cut into batches.
         self._names: tuple[str, ...] | None = None
-        self._words: Mapping[str, str] = {}  # its columns that hold no numbers
+        self._words: Mapping[str, str] = {}
         self._heading: Heading | None = None
         self.wanted: tuple[str, ...] | None = None
-        # Whether a run may name only some columns, and learn which ones exist.
+        # Whether a run may name only some of the columns. If so, a server can learn which columns exist.
         self._one_by_one = True
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
         if cut:
             self._source = self._rows_to_cut(source)
             if batch is None:
-                raise ConfigError("Stream(array) needs the number of rows per step, for example batch=60.")
+                raise ConfigError("Stream(array) needs the number of rows per step. Add it, for example batch=60.")
             checks.integer("batch", batch, least=1)
         elif batch is not None:
             raise ConfigError(
@@ -166,7 +172,7 @@ class Stream:
         self._check_mask(cut)
 
     def _rows_to_cut(self, source: Any) -> Any:
-        """Return the array that is cut into batches, and what it says of its columns."""
+        """Return the array that is cut into batches. Store its site, its column names and its unusable columns."""
         given = Table.of(source, who=self.who).quiet()
         self.site, self._names, self._words = given.site, given.names, given.words
         values = given.values
@@ -180,13 +186,16 @@ class Stream:
         return values
 
     def select(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
-        """Select these columns for a run, or all columns without names. Some may be selected only if `one_by_one`."""
+        """Select these columns for a run, or all columns for None.
+
+        If `one_by_one` is false, a run that names only some of the columns is refused.
+        """
         self.wanted, self._one_by_one = names, one_by_one
         return self
 
     @property
     def heading(self) -> Heading | None:
-        """What the stream says of its columns, or None before the first batch if the source does not say."""
+        """The heading of the columns, or None if the columns are unknown before the first batch."""
         if self.wanted is not None:
             return Columns(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
@@ -199,7 +208,7 @@ class Stream:
 
     @property
     def _batches(self) -> Sequence[Any]:
-        """The batches of a list, or none for another source."""
+        """The batches of a list. For other sources, this is empty."""
         return self._source if isinstance(self._source, list | tuple) else ()
 
     @property
@@ -213,7 +222,7 @@ class Stream:
         return next((np.shape(rows)[1] for rows in tables), None)
 
     def columns(self) -> int | None:
-        """Return the number of columns, from the first batch if the source does not say."""
+        """Return the number of columns. If it is unknown, read the first batch."""
         if self.d is not None:
             return self.d
         first = self.take(0, NO_CURSOR).rows
@@ -221,18 +230,18 @@ class Stream:
 
     @property
     def repeatable(self) -> bool:
-        """Whether another process can take the same batches, unlike from an iterator or a shared folder."""
+        """Whether another process can read the same batches. An iterator or a shared folder does not allow this."""
         if isinstance(self._source, Iterator):
             return False
         return bool(getattr(self._source, "repeatable", True))
 
     @property
     def at_rest(self) -> bool:
-        """Whether every batch can be read again unchanged and at no cost, as from arrays and lists."""
+        """Whether every batch can be read again, unchanged and without cost, as from an array or a list."""
         return self._batch is not None or isinstance(self._source, list | tuple)
 
     def take(self, step: int, cursor: Array) -> StepRows:
-        """Return the rows for a step. A queue uses its cursor instead."""
+        """Return the rows for a step. A queue ignores the number of the step and uses the cursor."""
         source, state = self._source, NO_CURSOR
         if isinstance(source, Queue):
             rows, behind, left = source.after(cursor.astype(np.uint8).tobytes())
@@ -252,7 +261,7 @@ class Stream:
         return StepRows(self._check(rows, step), left, state)
 
     def _part(self, step: int) -> Any:
-        """Return where a batch is in the source: the rows of an array, or the position in a list."""
+        """Return the index of a batch in the source: a slice of rows of an array, or a position in a list."""
         if self._batch is None:
             return step
         return slice(step * self._batch, (step + 1) * self._batch)
@@ -263,24 +272,27 @@ class Stream:
         return self._keep or self._out is not None
 
     def hand_back(self, step: int, batch: Completion) -> None:
-        """Keep a completed batch for the node itself."""
+        """Keep a completed batch at the node, in memory or in its folder."""
         if self._keep:
             self.completed[step] = batch
         if self._out is not None:
             batch.write(self._out, step, None if self.heading is None else self.heading.names)
 
     def write_to(self, folder: str | os.PathLike[str]) -> None:
-        """Write completed batches to this folder, if no other folder was given."""
+        """Write completed batches to this folder from now on, unless the stream already has a folder."""
         if self._out is None:
             self._out = Path(folder)
 
     def take_over(self, folder: Path) -> None:
-        """Keep what the copy in another process wrote to this folder, if this stream should keep it."""
+        """Read the batches that a copy of this stream in another process wrote to a folder, if `keep` was set."""
         if self._keep:
             self.completed |= dict(written(folder))
 
     def _advance(self, step: int) -> tuple[Any, int]:
-        """Take an iterator's batch, and read one more to know whether it ends."""
+        """Return the batch of an iterator for a step, and 1 if a further batch follows, else 0.
+
+        One batch is read in advance to find out whether the iterator ends.
+        """
         if self._position < 0:
             self._next = next(self._source, None)
         if step < self._position:
@@ -307,13 +319,13 @@ class Stream:
         who = f"{self.who} at step {step}"
         given = Table.of(rows, who=who).quiet()
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
-        # A batch without any value is an outage.
+        # A batch without any value counts as an outage, not as rows.
         if all(np.isnan(row).all() for row in batch):
             return None
         return batch
 
     def _by_name(self, batch: Array, given: Table, who: str) -> Array:
-        """Return the columns that the run names, or all by their names, which must stay the same."""
+        """Return the columns that the run names, or all columns sorted by name, which must not change over time."""
         names = given.names or self._names
         words = given.words or self._words
         columns = None if names is None else Columns(names, who)
@@ -349,4 +361,7 @@ class Stream:
                 "this shape, with True for a missing value."
             )
         if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
-            raise DataError(f"The batches of {self.who} do not have one mask each. Put NaN into the batches instead.")
+            raise DataError(
+                f"The batches of {self.who} do not have one mask each. Give a list with one mask for each batch, or "
+                "mark missing values by NaN."
+            )

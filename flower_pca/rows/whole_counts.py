@@ -1,11 +1,12 @@
-"""Products C Z of counts of alleles in whole numbers, which are rounded only after summing over all people.
+"""Compute products C Z of allele counts in whole numbers, which are rounded only after summing over all people.
 
-An entry is 0, 1, 2 or missing, so products with whole numbers need no rounding. The filled table is F = G + M D. G has
-0 for a missing value, M is 1 there, and D has the filling of each column on its diagonal. Each column of Z is rounded
-to a grid, in whose units Z = W and D Z = V. Y = G W + M V has at most 53 bits, which float64 holds in whichever order
-BLAS adds them up. Y is split into digits, with so few bits that the products of G' and M' with them are exact, too. The
-sums over people become float64 only as digits of an entry of G'Y, M'Y or 1'Y. So rounding reveals nothing about a
-single person, and the bits depend neither on the blocks nor on the machine nor on the order of the people.
+An entry is 0, 1, 2 or missing, so products with whole numbers need no rounding. The filled table is F = G + M D. In G,
+missing values are 0. M is 1 for missing values and 0 otherwise, and D is the diagonal matrix of the replacements for
+missing values of each column. Each column of Z is rounded to a grid. In units of this grid, Z is the whole matrix W,
+and D Z is the whole matrix V. Y = G W + M V has at most 53 bits, which float64 holds exactly, in whatever order BLAS
+adds them up. Y is split into digits, with so few bits that the products of G' and M' with them are exact, too. The sums
+over people become float64 only as digits of an entry of G'Y, M'Y or 1'Y. So rounding reveals nothing about a single
+person, and the result does not depend on the blocks, on the machine, or on the order of the people.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from flower_pca.rows.by_columns import ByColumns
 from flower_pca.rows.frame import Moments
 from flower_pca.rows.whole_numbers import as_float, carry, digits_of
 
-_EXACT: Final = 53  # bits of a whole number in double precision
+_EXACT: Final = 53  # maximum number of bits of a whole number that double precision holds exactly
 
 
 class WholeCounts:
-    """Counts of alleles and their moments, for exact products."""
+    """Allele counts with their moments, for exact products."""
 
     def __init__(self, source: ByColumns, there: Moments) -> None:
         self._source, self._mean = source, there.mean
         self.n, self.d = source.shape
         self._lacking = (self.n - np.broadcast_to(there.seen, self.d)) / self.n
         self._missing = there.count is not None
-        # A sum of 2 w or v over all columns stays below 2^52, so that its mean can be taken off.
+        # A sum of 2 w or v over all columns stays below 2^52, so its mean can be subtracted.
         self._across = _EXACT - 1 - self.d.bit_length()
         # A sum of twice a digit over all people stays below 2^53.
         self._bits = _EXACT - self.n.bit_length()
         self._count = -(-(_EXACT + 1) // self._bits)
 
     def scatter_times(self, Z: Array, fill: Array | None = None) -> Array:
-        """Return C Z of the rows with these values in place of missing ones, or with their own means."""
+        """Return C Z of the rows, with missing values replaced by `fill`, or by the means of the rows by default."""
         fill = self._mean if fill is None else np.where(self._lacking > 0, fill, self._mean)
         mean = self._mean + (fill - self._mean) * self._lacking
         largest = np.abs(Z * np.maximum(2.0, np.abs(fill))[:, None]).max(axis=0, initial=0.0)
@@ -48,7 +49,7 @@ class WholeCounts:
         W = np.rint(np.ldexp(Z, -units))
         V = np.rint(np.ldexp(fill[:, None] * Z, -units))
         Y = self._times(W, V)
-        # A whole number close to the mean is taken off each column, which takes nothing off C Z but keeps its digits.
+        # Subtract a whole number close to the mean from each column. This does not change C Z, but keeps its digits.
         Y -= np.rint(Y.sum(axis=0) / self.n)
         digits = np.stack(digits_of(Y.astype(np.int64), self._bits, self._count))
         total = digits.sum(axis=1)
@@ -69,7 +70,7 @@ class WholeCounts:
         return Y
 
     def _adjoint(self, digits: Array) -> tuple[Array, Array]:
-        """Return the digits of G'Y and M'Y, before they are carried."""
+        """Return the sums of digits in G'Y and M'Y, before carrying."""
         count = len(digits)
         Y = np.hstack(list(digits))
         down = np.zeros((self.d, Y.shape[1]))
@@ -81,7 +82,10 @@ class WholeCounts:
         return _by_digit(down, count), _by_digit(lost, count)
 
     def _blocks(self) -> Iterator[tuple[slice, slice, Array, Any]]:
-        """Yield blocks of columns: of which columns and rows, their counts, and where values are missing."""
+        """Yield blocks of columns: the columns and the rows as slices, the counts, and a mask of the missing values.
+
+        The mask is a sparse matrix, or None if the block has no missing values.
+        """
         from scipy.sparse import csr_array
 
         for columns, rows, counts, gaps in self._source.count_blocks():
@@ -91,11 +95,11 @@ class WholeCounts:
             yield columns, rows, counts, gone
 
     def _rounded(self, words: Array) -> Array:
-        """Return the numbers with these digits. Carried, the digits of a number are the same however it was summed."""
+        """Return the numbers with these sums of digits. Carrying first makes them independent of the summation."""
         carry(words, self._bits)
         return as_float(words, self._bits)
 
 
 def _by_digit(sums: Array, count: int) -> Array:
-    """Return the sums of each digit, lowest first, as whole numbers."""
+    """Return the sums of each digit as whole numbers, with the lowest digit first."""
     return np.stack(np.split(sums, count, axis=1)).astype(np.int64)

@@ -1,1 +1,1 @@
-"""Settings of a run that are plain values, in one file each."""
+"""The settings of a run that are small value classes, each in its own file."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
-# The least tolerance that these bits allow
+# The smallest tolerance for which this number of bits is accurate enough
 FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
-# What rounding to so few bits changes, of a number
+# The largest relative rounding error of a number with this number of bits
 ROUNDING: Final = {64: 0.0, 32: 2.0**-25, 16: 2.0**-12}
 
 
 def fewest(tol: float) -> int:
-    """Return the fewest bits that a tolerance allows."""
+    """Return the fewest bits that are accurate enough for a tolerance."""
     return min(bits for bits, least in FLOORS.items() if tol >= least)
 
 
 def fewest_within(room: float) -> int:
-    """Return the fewest bits whose rounding is at most this relative error."""
+    """Return the fewest bits whose relative rounding error is at most `room`."""
     return min(bits for bits, error in ROUNDING.items() if error <= room)
 
 
 def why_bits(bits: int, tol: float | None) -> str:
-    """Describe the choice of "auto"."""
+    """Describe the number of bits that `wire="auto"` has chosen, and the reason."""
     if tol is None:
         return f"wire uses float{bits}, because without a tolerance fewer bits cannot be justified"
     fewer = "" if bits == min(FLOORS) else ", and still fewer in messages with more room for rounding"

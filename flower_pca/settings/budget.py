@@ -1,8 +1,8 @@
 """The budget of differential privacy of a run: see `dp`.
 
-If rows are measured in half widths of their public ranges, a column has a variance of about a ninth: if
-the range is that of a textbook, a measurement extends over its range by three standard deviations to
-either side. This is a usual column.
+With public ranges, columns are measured in half widths of their ranges. A textbook usually gives a range
+that extends three standard deviations to either side of the mean. A column with such a range has a
+variance of 1/9, and is called a usual column here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.names import ranges as public
 
 USUAL: Final = 1.0 / 9.0  # the variance of a usual column, in squared half widths of its range
-# Rows are clipped to this many times the norm of a usual row, because few rows are longer.
+# Rows are clipped to this multiple of the norm of a usual row, because few rows are longer.
 SLACK: Final = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class DP:
-    """A budget of differential privacy, which hides whether any single row is among the rows.
+    """A budget of differential privacy, which hides whether any single row is in the data.
 
     Adding or removing one row changes no probability of what the server sees by more than a factor of
     exp(epsilon), except for events of probability delta.
@@ -35,9 +35,9 @@ class DP:
     Parameters
     ----------
     epsilon : float
-        The bound on the logarithm of the change of probabilities.
+        The bound on the logarithm of the factor by which one row can change a probability.
     delta : float
-        The probability beyond the bound. It should be far below one divided by the number of rows.
+        The probability that this bound does not hold. It should be far below one divided by the number of rows.
     clip : float, default=0.0
         The norm to which rows are clipped in the common frame. Choose it without looking at the rows. By default, it
         follows from `ranges`.
@@ -51,11 +51,11 @@ class DP:
     frame_share : float, default=0.1
         The share of the budget for mean, scale and count.
     noise_seed : int or None, default=None
-        A seed that makes the noise the same every time, for simulations in process only. Whoever knows it can remove
-        the noise.
+        A seed that makes the noise the same every time, only for simulations in one process. Anyone who knows the seed
+        can remove the noise.
     colluding : int, default=0
         Under masks, the number of clients that may collude with the server. Their shares of the noise do not count, and
-        those of the others are larger. Without masks, each client adds all of the noise.
+        the shares of the others are larger. Without masks, each client adds all of the noise.
 
     Examples
     --------
@@ -112,14 +112,13 @@ class DP:
     @classmethod
     def of(cls, given: object, **more: Any) -> DP | None:
         """Make the budget from an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
-        None stays None.
 
-        `more` are further settings for the string.
+        None stays None. `more` are settings in addition to those of the string.
         """
         rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
         return spec.instance(cls, given, "dp", rule, **more)
 
 
 def usual_clip(columns: int) -> float:
-    """Return the norm to which rows in half widths of their ranges are clipped by default."""
+    """Return the default norm to which rows are clipped, if columns are measured in half widths of their ranges."""
     return SLACK * math.sqrt(columns * USUAL)

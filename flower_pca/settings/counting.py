@@ -1,4 +1,4 @@
-"""The words that `n_components` may be. Each of them names a stage that finds the number of components."""
+"""The words that `n_components` accepts. Each word names a stage that finds the number of components."""
 
 from __future__ import annotations
 

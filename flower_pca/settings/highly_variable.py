@@ -1,4 +1,4 @@
-"""The selection of genes whose variance is largest for their mean, from the sums of all sites, as scanpy does it."""
+"""The selection of the most variable genes relative to their mean, as in scanpy, from sums over all sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
 
-_BINS: Final = 20  # bins of means, within which dispersions are compared
+_BINS: Final = 20  # the number of bins of means, within which dispersions are compared
 _NORMAL: Final = 0.6744897501960817  # the median of |z| of a standard normal z
 _TINY: Final = 1e-12  # replaces a mean of 0
 
@@ -57,11 +57,11 @@ class HighlyVariable:
 
     @property
     def of_counts(self) -> bool:
-        """Whether the rule applies expm1 to the entries, which undoes their logarithm."""
+        """Whether the rule uses counts, which it computes from logarithms by expm1."""
         return self.flavor == "seurat"
 
     def choose(self, n: int, mean: Array, variance: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-        """Return the selected genes, and a sentence that says how many are left out.
+        """Return the selected genes, and a sentence with the number of genes that are left out.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class HighlyVariable:
         return chosen, f"{out:,} of {count(len(names), 'gene')} were left out by {self}" if out else ""
 
     def _normalized(self, mean: Array, variance: Array) -> Array:
-        """Return dispersions relative to genes with about the same mean."""
+        """Return normalized dispersions: relative to genes with about the same mean, or NaN if there is none."""
         mean = np.where(mean == 0.0, _TINY, mean)
         dispersion = variance / mean
         if self.flavor == "cell_ranger":

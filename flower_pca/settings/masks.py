@@ -12,7 +12,7 @@ import numpy as np
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 
-_ALL: Final = 100  # up to this many clients, every two share a mask
+_ALL_NEIGHBORS: Final = 100  # up to this number of clients, every two clients share a mask
 # With more clients, one client in _COLLUDING may collude with the server or drop out. The probability that this
 # exposes any client, or loses the sum, is at most 2^-_SECURITY.
 _COLLUDING: Final = 5
@@ -28,21 +28,21 @@ class MaskedSums:
     Parameters
     ----------
     threshold : float, default=0.5
-        The share of each neighborhood (a client and its neighbors) that must be exceeded for the sum to be computed.
-        It is at least one half, because below one half a server that lies about drop-outs could see an answer.
+        More than this share of each neighborhood (a client and its neighbors) must answer, or the sum is not computed.
+        It is at least one half, because otherwise a server that lies about drop-outs could see an answer.
     bound : float or None, default=None
         The largest absolute entry that any client may send after the opening. By default, it follows from the sums of
-        the opening. A client with a larger entry sends nothing, and reports this.
+        the opening. A client with a larger entry sends an error instead of its answer.
     neighbors : int or None, default=None
         The number of other clients with which a client shares masks, an even number. By default, these are all others
         for up to 100 clients. With more clients, it is the smallest number with which, if a fifth of all clients
         collude, a majority of some client's neighbors colludes with a probability of at most 2^-20: 48 of 200, 72 of
         1000.
     self_masks : bool, default=True
-        Whether a client adds a mask of its own to those that it shares with others. Without self-masks, a sum takes one
-        message instead of two as long as nobody drops out. But a server that lies about drop-outs could unmask an
-        upload, and a server that is only curious could unmask an upload that comes late. Nodes have to agree, by
-        `single_masks`.
+        Whether a client adds a mask that only it knows to the masks that it shares with others. Without self-masks, a
+        sum takes one message instead of two as long as nobody drops out. But a server that lies about drop-outs could
+        unmask an upload, and a server that is only curious could unmask a late upload. Nodes must allow this by their
+        rule `single_masks`.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class MaskedSums:
     @classmethod
     def of(cls, mask: bool | MaskedSums | str | None) -> MaskedSums | None:
         """Return the settings that `mask` stands for, such as "masks(neighbors=20)", or None for no masks."""
-        # A configuration may contain these words.
+        # Configuration files may contain True and False as words.
         if isinstance(mask, str) and mask.lower() in ("true", "false"):
             mask = mask.lower() == "true"
         if isinstance(mask, bool | np.bool_):
@@ -88,12 +88,12 @@ class MaskedSums:
         """Return the number of neighbors of each client, for this many clients."""
         if self.neighbors is not None:
             return min(self.neighbors, clients - 1)
-        if clients <= _ALL:
+        if clients <= _ALL_NEIGHBORS:
             return clients - 1
         return _fewest(clients)
 
     def quorum(self, group: int) -> int:
-        """Return how many of a client and its neighbors, together `group`, have to answer."""
+        """Return how many clients of a neighborhood of `group` clients must answer."""
         return min(group, math.floor(self.threshold * group) + 1)
 
 

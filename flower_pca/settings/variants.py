@@ -14,8 +14,8 @@ from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
 from flower_pca.names import variants as names_of_variants
 
-_OFF: Final = 1e-6  # the largest error of a mean by rounding under masks
-_ROUNDING: Final = 1e-9  # a frequency or share exactly at a limit stays
+_MEAN_ERROR: Final = 1e-6  # the largest rounding error of a mean under masks
+_ROUNDING: Final = 1e-9  # rounding error, so that a variant exactly at a limit is kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class Variants:
     ambiguous : bool, default=True
         Whether to keep A/T and C/G variants, whose strand cannot be determined.
     hwe : float or None, default=None
-        The least p-value of the exact test of Hardy-Weinberg equilibrium that each site makes of its own people, such
-        as 1e-6. It takes one more message. None makes no test.
+        The least p-value, such as 1e-6, of the exact test of Hardy-Weinberg equilibrium that each site applies to its
+        own people. The test takes one more message. None means no test.
     """
 
     maf: float = 0.01
@@ -57,16 +57,16 @@ class Variants:
     def choose(
         self, n: int, mean: Array, seen: Array, names: Sequence[str], failed: Array | None = None
     ) -> tuple[tuple[str, ...], str]:
-        """Return the variants within the limits, and a sentence that says how many are not.
+        """Return the variants within the limits, and a sentence with the number of variants that are left out.
 
         Parameters
         ----------
         n : int
             The number of people at all sites.
         mean : ndarray
-            The mean of the values of each variant.
+            The mean of the present values of each variant.
         seen : ndarray
-            The number of values of each variant.
+            The number of present values of each variant.
         names : sequence of str
             The names of the variants.
         failed : ndarray or None, default=None
@@ -75,9 +75,9 @@ class Variants:
         Raises
         ------
         DataError
-            If these are no counts of alleles, or if none is left.
+            If the columns are not counts of alleles, or if no variant is left.
         """
-        if (outside := np.flatnonzero((mean < -_OFF) | (mean > 2.0 + _OFF))).size:
+        if (outside := np.flatnonzero((mean < -_MEAN_ERROR) | (mean > 2.0 + _MEAN_ERROR))).size:
             raise DataError(
                 f"variants={self} needs counts of alleles from 0 to 2, but {count(outside.size, 'column')} of the data "
                 f"{'holds' if outside.size == 1 else 'hold'} other values. The first is {names[outside[0]]}. Drop such "
@@ -97,7 +97,7 @@ class Variants:
         }
         said = ", ".join(f"{int(bad.sum()):,} {words}" for words, bad in why.items() if bad.any())
         if not left.any():
-            raise DataError(f"variants={self} leaves none of {len(names):,} variants: {said}. Lower these limits.")
+            raise DataError(f"variants={self} leaves none of {len(names):,} variants: {said}. Relax these limits.")
         out = len(names) - int(left.sum())
         chosen = tuple(name for name, keep in zip(names, left, strict=True) if keep)
         return chosen, f"{out:,} of {count(len(names), 'variant')} were left out: {said}" if out else ""

@@ -1,4 +1,4 @@
-"""Simulation of a whole federation on one machine."""
+"""Simulations of a whole federation on one machine."""
 
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.frames import from_frame

@@ -1,10 +1,11 @@
 """The two backends of a simulation: a loop in this process, and Flower's Ray engine with its settings.
 
-In this process, clients answer without Flower: `Shards` for rows at rest, `InProcess` for streams.
+In the loop, clients answer without Flower. `Shards` holds clients with fixed rows, and `InProcess` also
+clients with streams.
 
-A run in progress writes lines at INFO to the log "flower_pca", and shows a progress bar in a notebook.
-The bar is HTML that IPython displays and updates. It shows how far the error has come from 1 to the
-tolerance, on a logarithmic scale.
+A run logs its progress to "flower_pca" at the level INFO, and shows a progress bar in a notebook. The bar
+is HTML that IPython displays and updates. It shows the progress of the error from 1 to the tolerance, on
+a logarithmic scale.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch
 
 _LOG: Final = logging.getLogger("flower_pca")
-_EVERY: Final = 0.2  # the least number of seconds between two updates of the bar
+_EVERY: Final = 0.2  # the minimum number of seconds between two updates of the bar
 
 
 class Watch(Watcher):
-    """An observer of a run that writes the log, moves the bar, and calls the user's function.
+    """A watcher of a run that writes the log, updates the progress bar, and calls the user's function.
 
     Parameters
     ----------
     on_round : callable or None
-        The user's function, called with the run after every message; None for none.
+        The user's function, which is called with the run after every message, or None.
     """
 
     def __init__(self, on_round: Callable[[Driven], None] | None) -> None:
@@ -58,12 +59,12 @@ class Watch(Watcher):
         self._bar = Bar() if in_notebook() else None
 
     def begin(self, what: Callable[[], str]) -> None:
-        """Log what is run, before the first message; `what` is called only if the log is written."""
+        """Log the description of the run that `what` returns. `what` is called only if this log level is enabled."""
         if _LOG.isEnabledFor(logging.INFO):
             _LOG.info("Starting %s", what())
 
     def after_message(self, run: Driven) -> None:
-        """Log the message, move the bar, and call the user's function."""
+        """Log the message, update the progress bar, and call the user's function."""
         if self._bar is not None or _LOG.isEnabledFor(logging.INFO):
             words = str(run.history[-1])
             _LOG.info("%s", words)
@@ -73,7 +74,7 @@ class Watch(Watcher):
             self._on_round(run)
 
     def end(self, result: PCAResult | TrackingResult) -> None:
-        """Log the status, the decisions and the hints of the result."""
+        """Log the status, the decisions and the hints of the result, and complete the progress bar."""
         for words in (result.status, *((*result.decisions, *result.hints) if isinstance(result, PCAResult) else ())):
             _LOG.info("%s", words)
         if self._bar is not None:
@@ -82,13 +83,13 @@ class Watch(Watcher):
 
 def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
-    # IPython is not imported here: a kernel has imported it already, and others need not wait for that.
+    # IPython is not imported here, because a kernel has imported it already, and other processes do not need it.
     there = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return there is not None and type(there()).__name__ == "ZMQInteractiveShell"
 
 
 def share(run: Driven) -> float | None:
-    """Return how far the error has come to the tolerance, in [0, 1], or None if the stage at work has no error."""
+    """Return the progress of the error towards the tolerance, in [0, 1], or None if the current stage has no error."""
     stage, metrics = run.algorithm, run.history[-1].metrics
     at_it = not run.is_finished and run.position.stage is stage
     if not (at_it and isinstance(stage, Iterative) and "error" in metrics and 0.0 < stage.tolerance < 1.0):
@@ -98,14 +99,14 @@ def share(run: Driven) -> float | None:
 
 
 class Bar:
-    """A line with a progress bar in a notebook."""
+    """A progress bar in a notebook, with a text on the same line."""
 
     def __init__(self) -> None:
         self._handle: Any = None
         self._shown, self._reached = 0.0, 0.0
 
     def show(self, reached: float, words: str) -> None:
-        """Show how far a run has come, and the words beside the bar, at most five times a second."""
+        """Show the progress of a run and a text next to the bar, at most five times per second."""
         now = time.monotonic()
         if self._handle is not None and now - self._shown < _EVERY and reached < 1.0:
             return
@@ -120,7 +121,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class _Html:
-    """A text that a notebook shows as HTML."""
+    """A text that a notebook displays as HTML."""
 
     text: str
 
@@ -133,40 +134,41 @@ def _line(reached: float, words: str) -> str:
     return f'<div style="font-family: monospace">{bar} {escape(words)}</div>'
 
 
-# the number of nodes that each worker answers for in a round, so that no worker waits long for the last one
-_TURNS: Final = 4
-# the most clients of a node, whose answers are in memory at the same time
+# With several nodes for each worker, no worker has to wait long until the last one has finished a round.
+_NODES_PER_WORKER: Final = 4
+# The number of clients of a node is limited, because their answers are in memory at the same time.
 _MOST: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ray:
-    """Run a simulation on Flower's simulation engine, with these settings.
+    """Settings for running a simulation on Flower's simulation engine, which uses Ray.
 
-    `backend="ray"` stands for the defaults.
+    `backend="ray"` uses the default settings.
 
     Parameters
     ----------
     clients_per_node : int or "auto", default="auto"
-        How many clients a virtual node hosts. The engine handles every message on its own, so that one for many clients
-        costs little more than one for one: all of a node's get one message, and their answers come back together. 1 for
-        a message per client, as in a deployment; "auto" for several nodes for each core.
+        The number of clients that a virtual node hosts. All clients of a node get one message and send their answers
+        together, because a message for many clients takes the engine little more time than a message for one client.
+        With 1, each client gets its own message, as in a deployment. With "auto", there are several nodes for each
+        core.
     num_cpus_per_client : float, default=1.0
-        The cores that one client at work takes.
+        The number of cores that a client needs while it computes an answer.
     address : str or None, default=None
-        The cluster to use. If left out, that of this process, or a new one on this machine. Rows go through Ray's
-        object store where its machines do not share the folder for temporary files; those that are memory-mapped from
-        files which all machines see stay where they are.
+        The address of the Ray cluster. If left out, the cluster of this process is used, or a new one on this machine.
+        If the machines of the cluster do not share the folder for temporary files, rows are sent through Ray's object
+        store. Memory-mapped rows are not sent if all machines have their file.
     entry : {"auto", "run_simulation", "flwr_run"}, default="auto"
-        How the engine is started. "run_simulation" calls the function of this name, which Flower calls deprecated.
-        "flwr_run" starts a SuperLink for the time of the simulation and gives it an app by the command `flwr run`: the
-        server is then another process, so `on_round` is not called. "auto" takes run_simulation as long as Flower has
-        it.
+        How the engine is started. "run_simulation" calls Flower's function of this name, which is deprecated.
+        "flwr_run" starts a SuperLink for the duration of the simulation, and an app with the command `flwr run`. The
+        server is then another process, so `on_round` cannot be used. "auto" uses run_simulation as long as Flower has
+        this function.
 
     Examples
     --------
     >>> from flower_pca import Ray
-    >>> backend = Ray(clients_per_node=20)  # then simulate(..., backend=backend)
+    >>> backend = Ray(clients_per_node=20)  # for simulate(..., backend=backend)
     >>> backend.clients_per_node
     20
     """
@@ -184,34 +186,37 @@ class Ray:
                 "clients_per_node", self.clients_per_node, least=1, remedy='Use "auto", or 1 for a message per client.'
             )
         if self.address is not None and not isinstance(self.address, str):
-            raise ConfigError(f"address of Ray must be text, not {shown(self.address)}.")
+            raise ConfigError(
+                f"address of Ray must be text, but it is {shown(self.address)}. Give an address such as "
+                '"10.0.0.1:6379", or leave it out.'
+            )
         checks.number("num_cpus_per_client", self.num_cpus_per_client, least=0.01, remedy="Use 1.")
         checks.choice("entry", self.entry, ("auto", "run_simulation", "flwr_run"))
         if self.entry == "flwr_run" and self.num_cpus_per_client % 1:
             raise ConfigError("`flwr run` takes whole cores only. Use num_cpus_per_client=1 with entry='flwr_run'.")
 
     def each(self, clients: int, actors: int) -> int:
-        """Return how many clients a node hosts if `actors` clients can be at work at the same time."""
+        """Return the number of clients that a node hosts if `actors` clients can compute at the same time."""
         if isinstance(self.clients_per_node, int):
             return self.clients_per_node
-        return min(max(1, -(-clients // (_TURNS * actors))), _MOST)
+        return min(max(1, -(-clients // (_NODES_PER_WORKER * actors))), _MOST)
 
     @property
     def hosted(self) -> str | None:
-        """The value of `hosted` for a strategy: "stacked", or None where each client is a node."""
+        """The value of `hosted` for a strategy: None if each client is a node, and "stacked" otherwise."""
         if self.clients_per_node == 1:
             return None
         return "stacked"
 
     @classmethod
     def of(cls, backend: str | Ray) -> Ray | None:
-        """Return the settings that `backend` stands for, or None for "in_process", a loop without Flower."""
+        """Return the settings of the engine for a value of `backend`, or None for "in_process"."""
         if isinstance(backend, cls):
             return backend
         if not isinstance(backend, str):
             raise ConfigError(
-                f"{option('backend')} is {shown(backend)}, but it must be 'in_process', 'ray' or a Ray(...). Use "
-                "Ray(num_cpus_per_client=2) for settings.",
+                f"{option('backend')} is {shown(backend)}, but it must be 'in_process', 'ray' or a Ray(...). For "
+                "settings, use for example Ray(num_cpus_per_client=2).",
                 setting="backend",
                 value=backend,
             )
@@ -223,20 +228,20 @@ class Ray:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSettings:
-    """The settings of a simulation that do not depend on what it computes: see `simulate`.
+    """The settings of `simulate` that do not affect what it computes.
 
     Parameters
     ----------
     engine : Ray or None
-        The settings of Flower's engine; None for a loop in this process.
+        The settings of Flower's engine, or None for a loop in this process.
     answers : {"rows", "fixed"}
         How clients compute their answers.
     init : Start or None
-        The components that an iterative algorithm begins with.
+        The components from which an iterative algorithm starts.
     checkpoint : str or path or None
-        The file with the state of the run.
+        The file in which the state of the run is saved.
     on_round : callable or None
-        The user's function, called after every message.
+        The user's function, which is called after every message.
     """
 
     engine: Ray | None
@@ -253,20 +258,21 @@ _MEMORY: Final = "memory."
 
 
 class InProcess:
-    """The clients of a simulation in this process, with the memory of each from one message to the next.
+    """The clients of a simulation in this process, with the memory that each client keeps between messages.
 
     Parameters
     ----------
     clients : sequence of LocalData or Stream
         The rows or streams of the clients.
     present : callable or None, default=None
-        Returns the clients that the message with a number can reach; None for all.
+        A function that takes the number of a message and returns the clients that it can reach, or None if every
+        message can reach all clients.
     bits : sequence of Bits or None, default=None
-        The source of each client's noise; None for the operating system.
+        The source of each client's random bits, or None for the operating system.
     seed : int, default=0
-        Seed of the noise that hides the rounding under masks.
+        The seed of the noise that hides rounding under masks.
     source : callable or None, default=None
-        Makes the fixed statistics that a client answers from; None for clients that multiply rows.
+        A function that computes the fixed statistics from which a client answers, or None if clients multiply rows.
     """
 
     kind: ClassVar[str] = "tracking checkpoint"
@@ -295,14 +301,14 @@ class InProcess:
         return self._present(self._number)
 
     def ask(self, message: Broadcast) -> Iterator[Reply]:
-        """Yield the answers of the clients, one at a time."""
+        """Yield the clients' answers to a message, one at a time."""
         self._number = message.number + 1
         for i in message.to:
             client = self.clients[i]
             yield Reply(i, message.number, self.answer(i, message), client.heading, client.site)
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
-        """Return a client's answer, and update its memory."""
+        """Return a client's answer to a message, and update the client's memory."""
         return self._answer(i, message, self.clients[i].select(message.frame.names))
 
     def _answer(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
@@ -323,13 +329,13 @@ class InProcess:
         return up
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """Return the description of the clients and their memories, for a checkpoint."""
+        """Return a description of the clients and their memories, for a checkpoint."""
         memories = {f"{_MEMORY}{i}.{name}": a for i, m in enumerate(self.memories) for name, a in m.items()}
-        return {"clients": self._marks(), "number": self._number}, memories
+        return {"clients": self._description(), "number": self._number}, memories
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Restore the memories of a checkpoint, or raise a ConfigError if they belong to other clients."""
-        self._require(header.get("clients"))
+        """Restore the memories of a checkpoint, or raise ConfigError if they belong to other clients."""
+        self._require_same_clients(header.get("clients"))
         self._number = header["number"]
         self.memories = [{} for _ in self.clients]
         for name, array in arrays.items():
@@ -340,25 +346,25 @@ class InProcess:
             if isinstance(client, Stream):
                 self.memories[i] = batch.resume(self.memories[i], client)
 
-    def _marks(self) -> Any:
-        """Return what a checkpoint compares to recognize the clients."""
+    def _description(self) -> Any:
+        """Return a description of the clients, which must be the same when a run continues from a checkpoint."""
         return len(self.clients)
 
-    def _require(self, marks: Any) -> None:
-        if marks != self._marks():
+    def _require_same_clients(self, marks: Any) -> None:
+        if marks != self._description():
             raise ConfigError(
-                f"The checkpoint belongs to a run of {shown(marks)} streams, but this run has {self._marks()}. Give "
-                "the streams of that run, or choose another checkpoint."
+                f"The checkpoint belongs to a run of {shown(marks)} streams, but this run has {self._description()}. "
+                "Give the streams of that run, or choose another checkpoint."
             )
 
 
-# Up to this many entries of all rows together (4 MB), clients keep a centered copy. Larger tables
-# are worked through in blocks, which took .8 to 1.1 of the time with a copy.
+# If all rows together have at most this many entries (4 MB), clients keep a centered copy. Larger tables are
+# processed in blocks, which took 0.8 to 1.1 times as long as with a copy.
 _ROOM: Final = 2**19
 
 
 class Shards(InProcess):
-    """The clients of a simulation in this process that hold rows, not streams."""
+    """The clients of a simulation in this process if all of them hold rows instead of streams."""
 
     kind: ClassVar[str] = "checkpoint"
     clients: Sequence[LocalData]
@@ -369,7 +375,7 @@ class Shards(InProcess):
         self._views = [View(client, copy=copy) for client in clients]
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
-        """Return a client's answer; an error gets a note that names the client and the message."""
+        """Return a client's answer. If there is an error, add a note that names the client and the message."""
         data = self._views[i].in_frame(message.frame)
         try:
             return self._answer(i, message, data)
@@ -379,11 +385,11 @@ class Shards(InProcess):
             error.add_note(f"{where}: {sent}")
             raise
 
-    def _marks(self) -> Any:
+    def _description(self) -> Any:
         return [[client.n, client.d, client.fingerprint()] for client in self.clients]
 
-    def _require(self, marks: Any) -> None:
-        if marks != self._marks():
+    def _require_same_clients(self, marks: Any) -> None:
+        if marks != self._description():
             raise ConfigError(
                 "The checkpoint belongs to a run with other rows. Give the shards of that run, or choose another "
                 "checkpoint."

@@ -1,12 +1,13 @@
-"""Flower's simulation engine by the command `flwr run`, for versions of Flower without run_simulation.
+"""Simulations with the command `flwr run`, for versions of Flower without the function run_simulation.
 
-The command starts a SuperLink in simulation mode for one run, at a free port of this machine and with
-its own home folder. The SuperLink gets an app of one file, whose components are the two objects of this
-module. They read what to run from a file in the folder of the simulation, which other users can neither
-read nor write, and the server writes its result there.
+For each run, a SuperLink in simulation mode is started, at a free port of this machine and with its own
+home folder. The SuperLink gets an app of one file, whose components are the objects `server_app` and
+`client_app` of this module. They read the server function and the ClientApp from a file in the folder of
+the simulation, and the server writes its result to this folder. Other users can neither read nor write
+the folder.
 
-While a simulation runs, other users of this machine can reach that port, as they can reach the local
-SuperLink that `flwr run` starts itself.
+While a simulation runs, other users of this machine can connect to the port of the SuperLink. The same
+holds for the local SuperLink that `flwr run` starts by default.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-_ORDERS, _RETURNED = "orders.pickle", "returned.pickle"
+_TASK, _RETURNED = "orders.pickle", "returned.pickle"  # the files with the input and the result of the server
 _FOLDER: Final = "folder"  # the key of the run-config that names the folder of these files
 _LINK: Final = "here"  # the name of the SuperLink in Flower's configuration
-_BEGINNING, _ENDING = 120.0, 10.0  # seconds for the SuperLink to start, and to end after a signal
-_LOOK: Final = 0.1  # seconds between two checks for the result
-_LOOKS: Final = 300  # checks after which Flower is asked whether the run still goes on, which starts a process
+_START_TIME, _STOP_TIME = 120.0, 10.0  # the seconds in which the SuperLink must start, and stop after a signal
+_POLL: Final = 0.1  # the number of seconds between two checks for the result
+_POLLS_PER_STATUS: Final = 300  # the number of checks after which a command asks Flower for the status of the run
 _PROJECT: Final = f"""
 [project]
 name = "flower-pca-simulation"
@@ -55,18 +56,18 @@ clientapp = "{__name__}:client_app"
 
 
 def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, folder: Path, cluster: str) -> Any:
-    """Return what `serve` returns for a grid of `nodes` virtual nodes with this ClientApp, or raise its error.
+    """Call `serve` with a grid of virtual nodes, and return its result or raise its error.
 
     Parameters
     ----------
     serve : callable
-        The server. It runs in another process.
+        The function of the server, which is called in another process.
     client : ClientApp
-        The ClientApp of all nodes, likewise.
+        The ClientApp of all nodes, which runs in other processes.
     nodes : int
-        How many virtual nodes there are.
+        The number of virtual nodes.
     cores : int
-        How many cores each of them takes.
+        The number of cores that each node needs.
     folder : path
         A folder that only this user can read and write.
     cluster : str
@@ -74,7 +75,7 @@ def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, 
     """
     from ray import cloudpickle
 
-    (folder / _ORDERS).write_bytes(cloudpickle.dumps((serve, client)))  # type: ignore[no-untyped-call]
+    (folder / _TASK).write_bytes(cloudpickle.dumps((serve, client)))  # type: ignore[no-untyped-call]
     app = folder / "app"
     app.mkdir()
     (app / "pyproject.toml").write_text(_PROJECT, encoding="utf-8")
@@ -86,9 +87,16 @@ def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, 
         looks = 0
         while not returned.exists():
             looks += 1
-            if looks % _LOOKS == 0 and (end := _end(started["run-id"], environment)) and not returned.exists():
-                raise RuntimeError(f"the simulation ended without a result: {end}")
-            time.sleep(_LOOK)
+            if (
+                looks % _POLLS_PER_STATUS == 0
+                and (end := _final_status(started["run-id"], environment))
+                and not returned.exists()
+            ):
+                raise RuntimeError(
+                    f"The simulation ended without a result ({end}). To run it without Flower, use "
+                    'backend="in_process".'
+                )
+            time.sleep(_POLL)
     found, error = cloudpickle.loads(returned.read_bytes())
     if error is not None:
         raise error
@@ -97,7 +105,7 @@ def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, 
 
 @contextlib.contextmanager
 def _superlink(folder: Path, cluster: str) -> Iterator[dict[str, str]]:
-    """Run a SuperLink for simulations, and yield the environment in which Flower's command finds it."""
+    """Run a SuperLink for simulations, and yield the environment variables with which Flower's command finds it."""
     home, port = folder / "home", _free_port()
     home.mkdir()
     (home / "config.toml").write_text(
@@ -109,7 +117,7 @@ def _superlink(folder: Path, cluster: str) -> Iterator[dict[str, str]]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
         "RAY_ADDRESS": cluster,
-        # Flower starts its own commands by name, and these import this package.
+        # Flower finds its own commands on PATH, and these commands import this package.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH", "")])),
     }
@@ -120,37 +128,40 @@ def _superlink(folder: Path, cluster: str) -> Iterator[dict[str, str]]:
             command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, start_new_session=True
         )
         try:
-            _await(process, port, log)
+            _wait_until_reachable(process, port, log)
             yield environment
         finally:
             _stop(process)
 
 
-def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Wait until the SuperLink can be reached."""
-    until = time.monotonic() + _BEGINNING
+def _wait_until_reachable(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Wait until the SuperLink accepts connections, or raise RuntimeError if it does not."""
+    until = time.monotonic() + _START_TIME
     while time.monotonic() < until:
         if process.poll() is not None:
             break
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
     last = log.read_text(errors="replace").strip().splitlines()[-1:]
-    raise RuntimeError(f"Flower's SuperLink did not start within {_BEGINNING:g} s: {''.join(last)}")
+    raise RuntimeError(
+        f"Flower's SuperLink did not start within {_START_TIME:g} s: {''.join(last) or 'its log is empty'}. To run the "
+        'simulation without Flower, use backend="in_process".'
+    )
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the SuperLink and the processes it has started, by SIGTERM and then by SIGKILL."""
+    """Stop the SuperLink and the processes that it has started, first with SIGTERM and then with SIGKILL."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, how)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_ENDING)
+            process.wait(_STOP_TIME)
 
 
 def _flwr(words: list[str], environment: dict[str, str]) -> str:
-    """Run Flower's command, and return what it prints."""
+    """Run Flower's command `flwr`, and return its output."""
     done = subprocess.run(
         [_command("flwr"), *words],
         env=environment,
@@ -160,12 +171,15 @@ def _flwr(words: list[str], environment: dict[str, str]) -> str:
         stdin=subprocess.DEVNULL,
     )
     if done.returncode:
-        raise RuntimeError(f"`flwr {words[0]}` has failed: {(done.stderr or done.stdout).strip()[-500:]}")
+        raise RuntimeError(
+            f'`flwr {words[0]}` has failed. To run the simulation without Flower, use backend="in_process". The output '
+            f"of the command ends with: {(done.stderr or done.stdout).strip()[-500:]}"
+        )
     return done.stdout
 
 
-def _end(identity: str, environment: dict[str, str]) -> str:
-    """Return how a run has ended, in Flower's words, or "" as long as it goes on."""
+def _final_status(identity: str, environment: dict[str, str]) -> str:
+    """Return Flower's status of a run that has ended, or an empty string if the run has not ended."""
     (row,) = json.loads(_flwr(["ls", _LINK, "--run-id", identity, "--format", "json"], environment))["runs"]
     if not str(row["status"]).startswith("finished"):
         return ""
@@ -173,7 +187,10 @@ def _end(identity: str, environment: dict[str, str]) -> str:
 
 
 def _command(name: str) -> str:
-    """Return the path of Flower's command in this environment, which need not be on PATH, or else its name."""
+    """Return the path of a command in this Python environment, or its name if the environment does not have it.
+
+    The environment does not need to be on PATH.
+    """
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else name
 
@@ -189,10 +206,10 @@ def _free_port() -> int:
 
 
 @lru_cache(maxsize=1)
-def _orders(folder: str) -> tuple[Callable[[Any], Any], ClientApp]:
+def _read_task(folder: str) -> tuple[Callable[[Any], Any], ClientApp]:
     from ray import cloudpickle
 
-    orders: tuple[Callable[[Any], Any], ClientApp] = cloudpickle.loads((Path(folder) / _ORDERS).read_bytes())
+    orders: tuple[Callable[[Any], Any], ClientApp] = cloudpickle.loads((Path(folder) / _TASK).read_bytes())
     return orders
 
 
@@ -201,27 +218,27 @@ server_app = ServerApp()
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the server, and write what it returns or raises to a file."""
+    """Call the function of the server, and write its result or its error to a file."""
     from ray import cloudpickle
 
     folder = str(context.run_config[_FOLDER])
     found, raised = None, None
     try:
-        found = _orders(folder)[0](grid)
+        found = _read_task(folder)[0](grid)
     except Exception as error:
         raised = error
     place = Path(folder) / _RETURNED
     written = place.with_suffix(".part")
     written.write_bytes(cloudpickle.dumps((found, raised)))  # type: ignore[no-untyped-call]
-    written.replace(place)  # Replace the file in one step, so that nobody reads half of it.
+    written.replace(place)  # The file is created in one step, so that its reader never sees a part of it.
 
 
-class _AsOrdered(ClientApp):
-    """The ClientApp that the file of the simulation holds."""
+class _StoredClientApp(ClientApp):
+    """A ClientApp that delegates to the ClientApp in the file of the simulation."""
 
     def __call__(self, message: Any, context: Context) -> Any:
-        """Return the answer of that ClientApp."""
-        return _orders(str(context.run_config[_FOLDER]))[1](message, context)
+        """Return the answer of the stored ClientApp."""
+        return _read_task(str(context.run_config[_FOLDER]))[1](message, context)
 
 
-client_app = _AsOrdered()
+client_app = _StoredClientApp()

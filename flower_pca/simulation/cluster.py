@@ -1,4 +1,4 @@
-"""The machines of a Ray cluster: how to reach or start it, and how to run a function on each machine."""
+"""Functions that connect to a Ray cluster or start one, and run a function on each of its machines."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, Final
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.simulation.backend import Ray
 
-_PATIENCE: Final = 10.0  # seconds for a cluster to answer
-# the beginning of an HTTP/2 connection, with its settings
+_TIMEOUT: Final = 10.0  # the number of seconds to wait for the answer of a cluster
+# The bytes that open an HTTP/2 connection, followed by an empty SETTINGS frame
 _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-_SETTINGS: Final = 4  # the type of the frame that answers it
+_SETTINGS: Final = 4  # the type of a SETTINGS frame, with which an HTTP/2 server answers
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 
-# Flower passes on the exceptions of Ray as text only.
+# Flower passes on Ray's exceptions only as text, so they are recognized by patterns.
 _DIED: Final = re.compile(
     r"ray\.exceptions\."
     r"(ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory)Error"
@@ -30,7 +30,7 @@ _ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
 
 @contextlib.contextmanager
 def session(engine: Ray) -> Iterator[None]:
-    """Run within a session of Ray: of this process, of the cluster that is named, or a new one."""
+    """Provide a session of Ray: the session of this process, or else one with the named or a new cluster."""
     import ray
 
     if not ray.is_initialized():
@@ -48,23 +48,23 @@ def session(engine: Ray) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()  # Flower's engine does the same when it ends.
+        ray.shutdown()  # Flower's engine also shuts Ray down when it ends.
 
 
 def require_cluster(address: str) -> None:
-    """Raise a ConfigError if no cluster answers at the address, for which Ray itself would wait for minutes."""
+    """Raise ConfigError if no cluster answers at the address. Without this check, Ray would wait for minutes."""
     found = _ADDRESS.fullmatch(address)
-    if found is None:  # addresses such as "auto", which Ray looks up on this machine
+    if found is None:  # Ray resolves other addresses, such as "auto", on this machine.
         return
     try:
-        with socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE) as line:
-            # Under TLS, nothing answers a plain message, so check only that the port is open.
+        with socket.create_connection((found["host"], int(found["port"])), timeout=_TIMEOUT) as line:
+            # With TLS, a cluster does not answer a plain message, so the check is only that the port is open.
             if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
                 line.sendall(_HELLO)
-                # The header of an HTTP/2 frame has nine bytes; the fourth is the type of the frame.
+                # The header of an HTTP/2 frame has nine bytes, of which the fourth is the type of the frame.
                 answer = line.recv(9)
                 if len(answer) < 4 or answer[3] != _SETTINGS:
-                    raise OSError("something else answers there")
+                    raise OSError("another program answers at this address")
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, str(error)) from error
 
@@ -76,7 +76,7 @@ def _no_cluster(address: str, why: str) -> ConfigError:
 
 
 def actors(engine: Ray) -> int:
-    """Return how many clients can be at work at the same time."""
+    """Return the number of clients that can compute at the same time."""
     import ray
 
     found = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
@@ -84,19 +84,19 @@ def actors(engine: Ray) -> int:
 
 
 def require_alive(reason: str | None) -> None:
-    """Raise NotEnoughNodes, naming the worker, if the error text says that a worker of Ray has died.
+    """Raise NotEnoughNodes with the name of the worker if the error text reports that a worker of Ray has died.
 
-    Otherwise Flower would go on to send messages to this worker, which would fail at once.
+    Without this check, Flower would continue to send messages to this worker, which would fail immediately.
     """
     if reason and _DIED.search(reason):
         raise NotEnoughNodes(
-            f"A worker of Ray has died ({_worker(reason)}), possibly because it lacked memory. Lower "
+            f"A worker of Ray has died ({_describe_worker(reason)}), possibly because it lacked memory. Lower "
             "clients_per_node, or raise num_cpus_per_client."
         )
 
 
-def _worker(reason: str) -> str:
-    """Return what the error text tells about a worker: its actor, process and address, as far as they are known."""
+def _describe_worker(reason: str) -> str:
+    """Return the actor, process and address of a worker in the error text, as far as the text contains them."""
     known = dict(_ABOUT.findall(reason))
     named = _ACTOR.search(reason)
     if "actor_id" not in known and named is not None:
@@ -110,33 +110,35 @@ def _worker(reason: str) -> str:
 
 
 def machines() -> list[dict[str, Any]]:
-    """Return the machines of the cluster that are alive, as Ray describes them."""
+    """Return Ray's descriptions of the machines of the cluster that are alive."""
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """Call a module's function on each machine, and return the results by the machine's name and Ray's number of it.
+    """Call a function on each machine, and return the results by the machine's name and the start of its Ray id.
+
+    The function must be defined at the top level of a module.
 
     Raises
     ------
     NotEnoughNodes
-        If a machine has left the cluster meanwhile.
+        If a machine has left the cluster during the call.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     tasks = {}
     for node in machines():
-        # The workers of Flower's engine may use all cores, so ask for none.
+        # The task requests no cores, because the workers of Flower's engine may use all of them.
         task = ray.remote(function).options(
             num_cpus=0,
-            # On another machine, the result would be about that machine.
+            # The task must run on this machine, because its result is about this machine.
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         )
         tasks[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
-    # Ray raises different errors for a machine that has left, depending on when it notices.
+    # If a machine has left the cluster, the type of Ray's error depends on when Ray notices it.
     gone = ray.exceptions
     try:
         return dict(zip(tasks, ray.get(list(tasks.values())), strict=True))

@@ -18,27 +18,29 @@ from flower_pca.names.table import Table
 
 
 def from_frame(frame: Any, *, by: Any) -> list[Table]:
-    """Split one table into the rows of each site, with the names of its columns and of the sites.
+    """Split one table into one table for each site.
+
+    The tables keep the names of the columns, and have the names of their sites.
 
     Parameters
     ----------
     frame
-        A data frame (of pandas, polars, or alike), or other rows.
+        A data frame of pandas, polars or a similar package, or other rows.
     by
-        Whose a row is: the name of the column that says so, or of a level of the index; or a site for each row, as a
-        series (maybe a column of the table), an array or a list. The other columns are the features.
+        The site of each row. This is the name of a column or of a level of the index, or one site for each row, as a
+        series (such as a column of the table), an array or a list. All other columns are features.
 
     Returns
     -------
     list of Table
-        What `simulate` takes: the sites in the order of their names.
+        The tables of the sites, in the order of the sites' names, as input for `simulate`.
 
     Raises
     ------
     ConfigError
-        If `by` is none of these.
+        If `by` is not a name in the table and does not have one site for each row.
     DataError
-        If a row has no site, or the table has no row or no other column.
+        If a row has no site, or if the table has no rows or no features.
 
     Examples
     --------
@@ -48,7 +50,7 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     >>> [(part.site, part.values.shape) for part in from_frame(table, by="ward")]
     [('a', (2, 2)), ('b', (2, 2))]
     """
-    # a lazy frame of polars
+    # A lazy frame of polars must be collected first.
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
         frame = frame.collect()
     shape = _shape(frame)
@@ -60,23 +62,25 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     if _is_column(frame, by):
         by = by.name
     if _is_name(by):
-        rest, whose = _column(frame, by)
+        rest, site_of_row = _column(frame, by)
     else:
-        rest, whose = (frame, _each(frame, by, shape[0]))
-    require_site(whose.tolist(), str(by) if _is_name(by) else "")
-    for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
+        rest, site_of_row = (frame, _sites_by_row(frame, by, shape[0]))
+    require_site(site_of_row.tolist(), str(by) if _is_name(by) else "")
+    for side, noun in zip(_shape(rest), ("rows", "columns except the column of the sites"), strict=True):
         if not side:
-            raise DataError(f"The table has no {noun}. Check how it was made.")
+            raise DataError(f"The table has no {noun}. Give a table with rows and features.")
     rows = Table.of(rest, who="the table")
-    # Labels of several types cannot be sorted, so compare them as text.
-    found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
-    # In a column that once had gaps, pandas stores whole numbers as floats: site 1.0 is site 1.
+    # Labels of different types cannot be sorted, so they are compared as text.
+    found, which = np.unique(
+        site_of_row.astype(str) if site_of_row.dtype == object else site_of_row, return_inverse=True
+    )
+    # pandas stores whole numbers as floats in a column that once had missing values, so site 1.0 is site 1.
     whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
     return [replace(rows[which == i], site=str(site)) for i, site in enumerate(whole)]
 
 
-class _Others:
-    """Some columns of a data frame of any package, which are read by name."""
+class _OtherColumns:
+    """A view of some columns of a data frame of any package, which reads the columns by name."""
 
     def __init__(self, frame: Any, columns: list[Any]) -> None:
         self.frame, self.columns = frame, columns
@@ -90,7 +94,7 @@ class _Others:
 
 
 def _shape(table: Any) -> tuple[int, ...]:
-    """Return the shape of a table; () or another number of dimensions for other objects."""
+    """Return the shape of a table. For other objects, the number of dimensions is not 2."""
     known = getattr(table, "shape", None)
     if known is None and hasattr(table, "columns") and hasattr(table, "to_numpy"):
         known = np.shape(table.to_numpy())
@@ -98,62 +102,65 @@ def _shape(table: Any) -> tuple[int, ...]:
 
 
 def _is_name(by: Any) -> bool:
-    """Return whether `by` names one column: a text, a number, or the labels of several levels."""
+    """Return whether `by` can be the name of a column: None, a text, a number, or a tuple of labels."""
     return isinstance(by, str | int | np.integer | tuple) or by is None
 
 
 def _is_column(frame: Any, by: Any) -> bool:
-    """Return whether `by` is a column of the table itself, as in by=table["site"]."""
+    """Return whether `by` is a column of the table, as in by=table["site"]."""
     name, names = getattr(by, "name", None), list(getattr(frame, "columns", ()))
     return hasattr(by, "equals") and name is not None and names.count(name) == 1 and bool(frame[name].equals(by))
 
 
 def _column(frame: Any, by: Any) -> tuple[Any, Array]:
-    """Return the table without the column named `by`, and that column.
+    """Return the table without the column named `by`, and the values of this column.
 
-    If `by` is a level of the index, the table stays as it is.
+    If `by` is a level of the index, the table is returned unchanged.
     """
     if isinstance(frame, Table):
         names = list(frame.names or ())
         if by not in names:
-            raise _unknown(by, names)
+            raise _no_such_column(by, names)
         return frame.without([by]), np.asarray(frame.values)[:, names.index(by)]
     names = list(getattr(frame, "columns", ()))
     if by in names:
         if names.count(by) > 1:
-            Columns(tuple(map(str, names)), "the table")  # raises the error about names that occur twice
-        return _Others(frame, [name for name in names if name != by]), np.asarray(frame[by].to_numpy())
+            Columns(tuple(map(str, names)), "the table")  # This raises the error about names that occur twice.
+        return _OtherColumns(frame, [name for name in names if name != by]), np.asarray(frame[by].to_numpy())
     if by is not None and by in getattr(getattr(frame, "index", None), "names", ()):
         return frame, np.asarray(frame.index.get_level_values(by).to_numpy())
-    raise _unknown(by, names)
+    raise _no_such_column(by, names)
 
 
-def _each(frame: Any, by: Any, n: int) -> Array:
-    """Return the sites in `by`, one for each of n rows, or raise a ConfigError."""
-    whose = np.empty(())
+def _sites_by_row(frame: Any, by: Any, n: int) -> Array:
+    """Return `by` as an array with one site for each of n rows, or raise ConfigError if it has another form."""
+    site_of_row = np.empty(())
     if isinstance(by, Iterable) and not isinstance(by, dict | set | bytes):
-        whose = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by))
-    if whose.ndim != 1 or len(whose) != n:
-        got = f"has {labels.count(len(whose), 'site')}" if whose.ndim == 1 else f"is {shown(by)}"
+        site_of_row = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by))
+    if site_of_row.ndim != 1 or len(site_of_row) != n:
+        got = f"has {labels.count(len(site_of_row), 'site')}" if site_of_row.ndim == 1 else f"is {shown(by)}"
         raise ConfigError(
             f"by {got}. Name the column of the sites, or give one site for each of the {n:,} rows.", setting="by"
         )
-    each: Any = whose.tolist()
+    each: Any = site_of_row.tolist()
     if any(isinstance(label, Collection) and not isinstance(label, str) for label in each):
-        raise ConfigError(f"by must have one site for each row, as text or as a number. It is {shown(by)}.")
+        raise ConfigError(
+            f"by is {shown(by)}, in which some entries are not single sites. Give one site for each row, as text or as "
+            "a number."
+        )
     own: Any = getattr(frame, "index", None)
     other: Any = getattr(by, "index", None)
-    # By position, rows would get the sites of other rows without any error.
+    # If the indexes differ, matching by position could assign sites to the wrong rows without any error.
     if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
         raise ConfigError(
             "The index of by differs from the index of the table. If by is in the order of the rows, give "
             "by=by.to_numpy().",
             setting="by",
         )
-    return whose
+    return site_of_row
 
 
-def _unknown(by: Any, names: list[Any]) -> ConfigError:
+def _no_such_column(by: Any, names: list[Any]) -> ConfigError:
     known = f", only {enumeration(map(str, names))}" if names else ""
     return ConfigError(
         f"The table has no column named {shown(by)}{known}. Name the column of the sites, or give the site of each "

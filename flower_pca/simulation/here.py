@@ -1,4 +1,4 @@
-"""The functions `simulate` and `track`: a whole federation on this machine, of rows or of streams."""
+"""The functions `simulate` and `track`, which run a whole federation on this machine."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from flower_pca.simulation.backend import InProcess, Ray, Shards, SimulationSett
 from flower_pca.simulation.sites import clients_with_results, common_order, rows_of, sites_of, with_hints
 from flower_pca.tracking.tracker import Tracker
 
-# parameters of an iterative algorithm, which have other defaults in each algorithm
-_OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")
+# The parameters of iterative algorithms, whose defaults depend on the algorithm
+_OF_ITERATIVE: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
 
 
-@with_signature(SimulationOptions, {**defaults(PCAConfig), **dict.fromkeys(_OWN)})
+@with_signature(SimulationOptions, {**defaults(PCAConfig), **dict.fromkeys(_OF_ITERATIVE)})
 def simulate(
     algorithm: str | Algorithm[Any] | PCAConfig,
     shards: Sequence[Any] | Mapping[str, Any],
@@ -57,54 +57,56 @@ def simulate(
     backend: str | Ray = "in_process",
     **settings: Unpack[SimulationOptions],
 ) -> PCAResult:
-    """Compute the PCA of the rows of all shards together, by a federated algorithm in this process.
+    """Compute the PCA of the rows of all shards together, with a federated algorithm on this machine.
 
     Parameters
     ----------
     algorithm : str, Algorithm or PCAConfig
-        A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a whole `PCAConfig`.
+        A name such as "krylov", a spec string such as "faps(inner_steps=5)", an instance, or a whole `PCAConfig`.
     shards : sequence or mapping
-        One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are samples. Data frames and
-        what `from_frame` and `sources.make` give are matched by the names of their columns; a mapping names the sites.
-        With partitioned_by="columns" their rows are matched instead, by the index of a data frame or the ids of a file
-        where these are given.
+        One two-dimensional array for each client, whose rows are samples. It can be dense, scipy sparse or
+        memory-mapped. Data frames, and tables from `from_frame` and `sources.make`, are matched by the names of their
+        columns. The keys of a mapping are the names of the sites. With partitioned_by="columns", rows are matched
+        instead, by the index of a data frame or by the ids in a file, if there are any.
     hide_local : collection of int, default=()
-        Clients, by position, whose own results are not handed over in `local` of the result.
+        The positions of clients whose local results are left out of `local` in the result.
     answers : {"rows", "fixed"}, default="rows"
-        "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed": they answer as nodes in a
-        deployment do, with the same bits. See `Rules`.
+        With "rows", clients multiply rows, or X'X if this takes fewer operations. With "fixed", clients answer like
+        nodes in a deployment, with the same bits. See `Rules`.
     init : PCAResult, path or array-like, or None, default=None
-        Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as rows.
-        Over nearly the same rows that saves messages; the answer is that of these rows.
+        Components to start from, for an iterative algorithm: an earlier result, its file, or components as rows. If
+        they come from nearly the same rows, fewer messages are needed. The result is the PCA of the given shards.
     checkpoint : str or path or None, default=None
-        File to keep the state of the run in after every round. If it is there at the start, the run goes on from it, in
-        process bit for bit; a finished run removes it.
+        The file in which the state of the run is saved after every round. If the file exists at the start, the run
+        continues from this state. In this process, the result is then the same bit for bit. A finished run removes the
+        file.
     on_round : callable or None, default=None
-        Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a notebook shows a
-        bar.
+        A function that is called with the run after every round. Rounds are also logged to "flower_pca" at the level
+        INFO, and a notebook shows a progress bar.
     backend : {"in_process", "ray"} or Ray, default="in_process"
-        "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes that host
-        many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the last bit.
+        "in_process" is a plain loop without Flower. "ray" is Flower's simulation engine, with virtual nodes that host
+        many clients. To change its settings, give a `Ray` such as Ray(clients_per_node=1). The components are the same
+        to the last bit.
     **settings
-        What is asked, where `algorithm` is not a PCAConfig: n_components, and what else `PCAConfig` names, such as
-        center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that iterates,
-        tol, min_rounds, max_rounds and patience are its own: see `make`. Here `fraction` may also be a function from
-        the number of a message to the positions of the clients that can be reached then.
+        The settings of the run, unless `algorithm` is a PCAConfig: n_components and all other fields of `PCAConfig`,
+        such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an iterative
+        algorithm, also tol, min_rounds, max_rounds and patience (see `make`). In a simulation, `fraction` can also be a
+        function that takes the number of a message and returns the positions of the clients that it can reach.
 
     Returns
     -------
     PCAResult
-        The components with their variances, why the run ended, and its history; of a run over columns a
-        `ColumnsResult`, which has the scores as well.
+        The components with their variances, the reason why the run ended, and its history. A run over columns returns a
+        `ColumnsResult`, which also has the scores.
 
     Raises
     ------
     ConfigError
         If a parameter is not valid.
     DataError
-        If a shard cannot be used; the message names the client.
+        If a shard cannot be used. The message names the client.
     NotEnoughNodes
-        If fewer clients are present, or answer, than the run needs.
+        If fewer clients are present or answer than the run needs.
 
     Examples
     --------
@@ -138,13 +140,13 @@ def simulate(
                 setting="fraction",
             )
         return parties.simulate(config, shards, conduct, hide_local=hide_local)
-    config, sites = _in_order(config, sites_of(shards))
+    config, sites = _with_columns_of_run(config, sites_of(shards))
     clients = _require_clients(config, sites)
     public = clients_with_results(hide_local, len(clients))
     watch = Watch(on_round)
-    watch.begin(functools.partial(_words, config, clients))
+    watch.begin(functools.partial(_description, config, clients))
     if conduct.engine is None:
-        del sites  # The clients hold the rows now; ten thousand tables beside them would take memory.
+        del sites  # The clients hold the rows, and thousands of tables in addition would take memory.
         result = _in_process(config, clients, public, conduct, present, watch)
     else:
         if present is not None:
@@ -157,26 +159,26 @@ def simulate(
         out = _without_rows(config, clients)
         result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message), out=out)
     if config.covariates is not None and config.columns is not None:
-        # Hints are about features only, so leave out covariates.
+        # Hints are only about features, so covariates are left out.
         clients = [client.arrange(config.columns) for client in clients]
     if (config.variants or config.highly_variable) is not None and result.feature_names_in_ is not None:
         clients = [client.arrange(tuple(result.feature_names_in_)) for client in clients]
-    result = with_hints(result, [client for client in clients if client.n], _frame(result, config))
+    result = with_hints(result, [client for client in clients if client.n], _client_frame(result, config))
     watch.end(result)
     return result
 
 
 def _require_called_here(engine: Ray | None, on_round: object) -> None:
-    """Raise a ConfigError if `on_round` is given although the server is another process."""
+    """Raise ConfigError if `on_round` is given although the server runs in another process."""
     if engine is not None and engine.entry == "flwr_run" and on_round is not None:
         raise ConfigError(
-            "on_round is not called with entry='flwr_run', because the server is another process. "
-            "Leave one of them out."
+            "on_round is not called with entry='flwr_run', because the server runs in another process. Leave one of "
+            "the two settings out."
         )
 
 
 def _require_order(function: str, data: str, first: object, second: object, kinds: tuple[type[Any], ...]) -> None:
-    """Raise a ConfigError if data come first and the algorithm second, as in functions of scikit-learn."""
+    """Raise ConfigError if the data are the first argument and the algorithm the second."""
     names: tuple[type[Any], ...] = (str, *kinds)
     if isinstance(second, names) and not isinstance(first, names):
         noun, example = ("tracker", "st_miss") if function == "track" else ("algorithm", "krylov")
@@ -192,15 +194,15 @@ def _in_process(
     present: Callable[[int], Iterable[int]] | None,
     watch: Watch,
 ) -> PCAResult:
-    """Run the algorithm in a loop over the clients, and return the result with the own results of `public` clients."""
+    """Run the algorithm in a loop over the clients, and return the result with `public` clients' local results."""
     bits, here, source = None, None, None
     out = _without_rows(config, clients)
     if config.dp is not None and config.dp.noise_seed is not None:
         bits = [seeded_bits(config.dp.noise_seed, i) for i in range(len(clients))]
     if present is not None:
-        here = _presence(present, len(clients))
+        here = _checked_presence(present, len(clients))
     if out:
-        here = functools.partial(_others, out, here or (lambda _: list(range(len(clients)))))
+        here = functools.partial(_without, out, here or (lambda _: list(range(len(clients)))))
     if conduct.answers == "fixed":
         source = functools.partial(FixedData.of, gaps=config.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=config.seed, source=source)
@@ -210,7 +212,7 @@ def _in_process(
     own: dict[int, Arrays] = {}
     hints: list[str] = []
     if any(there.memories) and registry.has_local_results(config.algorithm):
-        stage, frame = registry.closing(config.algorithm).name, _frame(result, config)
+        stage, frame = registry.closing(config.algorithm).name, _client_frame(result, config)
         for i in public:
             if arrays := client_half.local_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
@@ -218,19 +220,20 @@ def _in_process(
         for i in [i for i in public if clients[i].n]:
             rows = clients[i].in_frame(result.frame)
             own[i] = {**own.get(i, {}), **of_site(rows)}
-            if config.mask is not None:  # Without masks, the run itself gives these hints.
+            if config.mask is not None:  # Without masks, the result already has these hints.
                 hints += hints_of_constant_columns(rows)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
-    found = replace(result, local=own, hints=(*result.hints, *hints), **_sites(names, len(clients), run, out))
+    found = replace(result, local=own, hints=(*result.hints, *hints), **_site_fields(names, len(clients), run, out))
     if names:
         return found.with_names({})
     return found
 
 
-def _in_order(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Table]]:
-    """Return the configuration and the sites with columns that all sites agree on, and columns of words as numbers.
+def _with_columns_of_run(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Table]]:
+    """Return the configuration and the sites, both with the columns of the run.
 
-    If the configuration names no columns, it gets the order that all sites have, if there is one.
+    Text columns of the sites are converted to numbers. If the configuration names no columns, it gets the names
+    of the columns in the common order of all sites, if there is such an order.
     """
     if config.categorical is not None:
         from flower_pca.simulation.sites import by_agreement
@@ -247,9 +250,8 @@ def _in_order(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Ta
 
 
 def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalData]:
-    """Return the clients, or raise an error if their rows do not allow what the configuration asks for."""
-    # The opening of a harmonized run refuses missing values with its own message, because nothing may fill
-    # them.
+    """Return the clients, or raise an error if their rows do not allow the requested run."""
+    # The opening of a harmonized run refuses missing values with its own error, because nothing may fill them.
     missing = config.missing != "error" or config.harmonize is not None
     clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates)
     rows = sum([client.n for client in clients])
@@ -265,7 +267,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
             f"local_components of {algorithm.name}", algorithm.by_client, [client.site for client in clients]
         )
     if config.dp is not None:
-        # Refuse a privacy budget under which noise hides all components, before any of it is spent.
+        # If noise would hide all components, the run is refused before it spends any of the privacy budget.
         seen = assembly.outlook(config, rows=rows, columns=d, clients=len(clients))
         assert seen is not None
         seen.require()
@@ -273,29 +275,29 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     return clients
 
 
-def _words(config: PCAConfig, clients: Sequence[LocalData]) -> str:
-    """Return the algorithm, the size of the data and the number of clients in words, for the log."""
+def _description(config: PCAConfig, clients: Sequence[LocalData]) -> str:
+    """Return a description of the algorithm, the size of the data and the number of clients, for the log."""
     rows = labels.count(sum(client.n for client in clients), "row")
     d = clients[0].d if config.columns is None else len(config.columns)
     columns = labels.count(d, "column")
     return f"{config.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
 
 
-def _frame(result: PCAResult, config: PCAConfig) -> Frame:
-    """Return the frame of the result for the rows of the clients."""
+def _client_frame(result: PCAResult, config: PCAConfig) -> Frame:
+    """Return the frame of the result in the form in which it applies to the rows of the clients."""
     chosen = config.variants is not None or config.highly_variable is not None
     names = result.frame.names if chosen else config.columns
     return replace(result.frame, own=config.missing == "local_mean", names=names)
 
 
-def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
-    """Return the caller's function with a check of the clients that it returns."""
+def _checked_presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
+    """Return a function that calls the caller's `fraction` and checks the clients that it returns."""
 
     def present(number: int) -> list[int]:
         named: Any = fraction(number)
         if not isinstance(named, Iterable):
             raise ConfigError(
-                f"The function given as fraction returned {shown(named)}. Let it return positions in shards, such as "
+                f"The function given as fraction returned {shown(named)}. It must return positions in shards, such as "
                 "[0, 2].",
                 setting="fraction",
             )
@@ -303,8 +305,8 @@ def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Calla
         for client in here:
             if not 0 <= client < n_clients:
                 raise ConfigError(
-                    f"The function given as fraction named client {client}, but the clients are numbered from 0 to "
-                    f"{n_clients - 1}. Let it return positions in shards.",
+                    f"The function given as fraction returned client {client}, but the clients are numbered from 0 to "
+                    f"{n_clients - 1}. It must return positions in shards.",
                     setting="fraction",
                 )
         return here
@@ -325,44 +327,47 @@ def track(
     backend: str | Ray = "in_process",
     **settings: Unpack[TrackingOptions],
 ) -> TrackingResult:
-    """Follow the subspace of the rows of all streams together over time.
+    """Track the subspace of the rows of all streams together over time.
 
     Parameters
     ----------
     tracker : str or Tracker
-        A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an instance.
+        A name such as "st_miss", a spec string such as "robust_tracking(smallest_outlier=15)", or an instance.
     streams : sequence
-        One per client: a `Stream`, or what one is made of (an array, a list of batches, a function from the number of a
-        step to a batch, an iterator). Rows are samples, NaN is a missing entry.
+        One stream for each client. This is a `Stream`, or an object from which a `Stream` can be created: an array, a
+        list of batches, an iterator, or a function that takes the number of a step and returns a batch. Rows are
+        samples, and NaN is a missing value.
     batch : int or None, default=None
-        Rows of a batch, for streams that are arrays.
+        The number of rows of a batch, for streams that are arrays.
     min_nodes : int, default=1
-        Clients that must be present.
+        The number of clients that must be present.
     checkpoint : str or path or None, default=None
-        File to keep the state of the run in after every message. If it is there at the start, the run goes on from it,
-        bit for bit; a finished run removes it. Not for iterators that do not begin anew.
+        The file in which the state of the run is saved after every message. If the file exists at the start, the run
+        continues from this state, with the same result bit for bit. A finished run removes the file. A stream that is
+        an iterator must start from its beginning again.
     on_round : callable or None, default=None
-        Called with the run after every message.
+        A function that is called with the run after every message.
     on_step : callable or None, default=None
-        Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a run that
-        goes on from there may tell its newest step once more.
+        A function that is called with the `StepRecord` of every step at the end of the step, before the checkpoint is
+        written. A run that continues from the checkpoint may therefore report its newest step twice.
     backend : {"in_process", "ray"} or Ray, default="in_process"
-        "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes that host
-        many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the last bit.
+        "in_process" is a plain loop without Flower. "ray" is Flower's simulation engine, with virtual nodes that host
+        many clients. To change its settings, give a `Ray` such as Ray(clients_per_node=1). The components are the same
+        to the last bit.
     **settings
-        What is asked: n_components, steps, init, columns, seed, mask, channel. See `assembly.tracking`.
+        The settings of the run: n_components, steps, init, columns, seed, mask and channel. See `assembly.tracking`.
 
     Returns
     -------
     TrackingResult
-        The basis of each step, changes, figures of every batch, and the history.
+        The basis of each step, the changes, the statistics of every batch, and the history.
 
     Raises
     ------
     ConfigError
         If a parameter is not valid.
     DataError
-        If a batch cannot be used; the message names the client and the step.
+        If a batch cannot be used. The message names the client and the step.
 
     Examples
     --------
@@ -399,30 +404,29 @@ def track(
     result = cast(TrackingResult, drive(run, there, checkpoint=checkpoint, watchers=watchers))
     watch.end(result)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
-    return replace(result, **_sites(names, len(clients), run))
+    return replace(result, **_site_fields(names, len(clients), run))
 
 
 def _without_rows(config: PCAConfig, clients: Sequence[LocalData]) -> dict[int, str]:
-    """Return, by client, why clients without rows are left out.
+    """Return the clients without rows, which are left out, with the reason for leaving them out.
 
-    Under masks none is left out: they send zeros, so that the server does not learn that they have no rows.
+    Under masks, no client is left out. Clients without rows send zeros instead, so that the server does not
+    learn that they have no rows.
     """
     if config.mask is not None:
         return {}
     return {i: "it has no rows" for i, client in enumerate(clients) if not client.n}
 
 
-def _others(out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
-    """Return the clients that the message with this number can reach, without those in `out`."""
+def _without(out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
+    """Return the clients that message `number` can reach, except those in `out`."""
     return [client for client in present(number) if client not in out]
 
 
-def _sites(
+def _site_fields(
     names: Mapping[int, str], clients: int, run: Driven, out: Mapping[int, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return the fields `site_names` and `left_out` of a result, for a run of `clients` clients; those in
-    `out` were not asked.
-    """
+    """Return the fields `site_names` and `left_out` of a result. The clients in `out` were not part of the run."""
     fraction = "fraction left it out"
     return parted(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=out)
 
@@ -430,7 +434,7 @@ def _sites(
 def _streams(streams: Any, batch: int | None) -> list[Stream]:
     if not isinstance(streams, list | tuple) or len(streams) == 0:
         got = "is empty" if isinstance(streams, list | tuple) else f"is {with_article(type(streams).__name__)}"
-        raise DataError(f"streams {got}. Give a list with one stream for each client; for one client, [X].")
+        raise DataError(f"streams {got}. Give a list with one stream for each client, such as [X] for one client.")
     made = []
     for i, source in enumerate(streams):
         if isinstance(source, Stream):
@@ -444,7 +448,7 @@ def _streams(streams: Any, batch: int | None) -> list[Stream]:
 
 
 def _check_columns(clients: list[Stream], n_components: int) -> None:
-    """Raise an error about columns that can be known to be wrong before the first message."""
+    """Raise an error if the columns of the streams do not match or are too few, as far as they are known by now."""
     numbered = enumerate(clients)
     known = [(i, client.d) for i, client in numbered if client.d is not None]
     first = next((client.heading for client in clients if client.heading is not None), None)

@@ -1,6 +1,7 @@
-"""Simulation of parties, which are clients that hold different columns of the same people.
+"""Simulations with parties, which are clients that hold different columns of the same people.
 
-In one process all ids are known, so errors can name the ids in which tables differ; nodes can compare digests only.
+In one process, all ids are known, so errors can name the ids in which tables differ. In a deployment, nodes
+can only compare digests.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from flower_pca.vertical.result import ColumnsResult
 from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import Loadings
 
-_SAME: Final = "Keep the rows of the same people at every party; their order does not matter."
-_AS_IDS: Final = "Make it the ids of the rows, or leave it out."
-_ALIGN: Final = "Keep the rows of the same people at every party, in the same order; or give ids."
+_KEEP_SAME_PEOPLE: Final = "Keep the rows of the same people at every party, in any order."
+_USE_AS_IDS: Final = "Use this column as the ids of the rows, or leave it out."
+_KEEP_SAME_ORDER: Final = "Keep the rows of the same people at every party, in the same order, or give ids."
 
 
 def simulate(
     config: PCAConfig, shards: Any, conduct: SimulationSettings, *, hide_local: Collection[int]
 ) -> ColumnsResult:
-    """Compute the scores of all people, and the loadings of the parties that are not in `hide_local`."""
+    """Compute the scores of all people, and the loadings of all parties except those in `hide_local`."""
     parties = Parties.of(shards, config)
     public = clients_with_results(hide_local, len(parties.columns))
     watch = Watch(conduct.on_round)
@@ -63,13 +64,13 @@ def simulate(
 
 @dataclass(frozen=True)
 class Parties:
-    """The columns of all parties, about the same people, each party's prepared by its own means and scales."""
+    """The columns of all parties about the same people, each prepared with the means and scales of its party."""
 
     columns: tuple[PartyColumns, ...]
 
     @classmethod
     def of(cls, shards: Any, config: PCAConfig) -> Parties:
-        """Return the parties of a simulation, or raise a DataError that names the party whose people differ."""
+        """Return the parties of a simulation, or raise DataError with the name of the party whose people differ."""
         numbered = enumerate(sites_of(shards))
         sites = [rows.whole(f"client {i}") for i, rows in numbered]
         tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
@@ -87,17 +88,17 @@ class Parties:
                 unlike = difference(party.row_ids or (), first.row_ids or ())
                 raise DataError(
                     f"The ids of the rows of {party.who} differ from the ids of {first.who}: there are {party.d:,}, "
-                    f"{unlike}. {_SAME}"
+                    f"{unlike}. {_KEEP_SAME_PEOPLE}"
                 )
         return cls(columns)
 
     def __str__(self) -> str:
         rows = labels.count(self.columns[0].d, "row")
         width = labels.count(sum(party.n for party in self.columns), "column")
-        return f"{rows} x {width}, of which {labels.count(len(self.columns), 'client')} have some columns each"
+        return f"{rows} x {width}, with the columns split between {labels.count(len(self.columns), 'client')}"
 
     def complete(self, result: ColumnsResult, own: dict[int, dict[str, Array]]) -> ColumnsResult:
-        """Return the result with the loadings of these parties, and with hints about their columns."""
+        """Return the result with the loadings in `own`, and with hints about the columns of the parties."""
         names = {i: party.data.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
@@ -106,7 +107,7 @@ class Parties:
         return replace(whole, hints=hints)
 
     def _sizes(self, result: ColumnsResult) -> tuple[str, ...]:
-        """Return hints about columns that differ much in size, if all loadings are known and nobody has scaled."""
+        """Return hints about columns of very different sizes, if all loadings are known and columns are not scaled."""
         if result.scale_ is not None or not result.whole:
             return ()
         squares = []
@@ -117,27 +118,27 @@ class Parties:
         return hints_of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))
 
     def _numbering(self) -> list[str]:
-        """Return hints about columns that number people and should be their ids."""
+        """Return hints about columns of identifiers, which should be the ids of the rows."""
         lines = []
         for table in (party.data for party in self.columns):
             names = labels.column_names(table.names, table.d)
             for j in find_identifiers([table], table.names):
-                lines.append(f"{names[j]} of {table.who} holds whole numbers, all different, like ids. {_AS_IDS}")
+                lines.append(f"{names[j]} of {table.who} holds whole numbers, all different, like ids. {_USE_AS_IDS}")
         return lines
 
 
 def _require_same(tables: Sequence[LocalData]) -> None:
-    """Raise a DataError unless all parties have the same number of rows, and all or none have ids."""
+    """Raise DataError if the numbers of rows differ between parties, or if only some parties have ids."""
     first = tables[0]
     for party in tables:
         if (party.table.ids is None) != (first.table.ids is None):
             with_ids, without = (party, first) if first.table.ids is None else (first, party)
             raise DataError(
-                f"The rows of {with_ids.who} have ids, but the rows of {without.who} have none. Give ids for all "
-                "parties, as the index of a data frame or as ids of a file, or for none."
+                f"The rows of {with_ids.who} have ids, but the rows of {without.who} have none. Give ids at all "
+                "parties, as the index of a data frame or as the ids of a file, or at no party."
             )
         if party.n != first.n:
             raise DataError(
-                f"There are {party.n:,} rows at {party.who}, and {first.n:,} at {first.who}. "
-                f"{_ALIGN if party.table.ids is None else _SAME}"
+                f"There are {party.n:,} rows at {party.who}, but {first.n:,} at {first.who}. "
+                f"{_KEEP_SAME_ORDER if party.table.ids is None else _KEEP_SAME_PEOPLE}"
             )

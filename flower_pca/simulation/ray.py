@@ -1,4 +1,4 @@
-"""A simulation on Flower's Ray engine: the same strategies and clients as in a deployment, in worker processes."""
+"""Simulations on Flower's Ray engine, which run the strategies and clients of a deployment in worker processes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
     from flower_pca.strategies.base import FlowerStrategy, R
 
-B = TypeVar("B")  # what `back` returns
+B = TypeVar("B")  # the type that `back` returns
 
-_START: Final = 300.0  # seconds for all virtual nodes to register
+_START_TIME: Final = 300.0  # the number of seconds in which all virtual nodes must register
 
 
 def run(
@@ -43,9 +43,9 @@ def run(
     *,
     out: Mapping[int, str] = MappingProxyType({}),
 ) -> PCAResult:
-    """Run a PCAStrategy with one virtual node for each site that is not in `out`, which gives the reasons.
+    """Run a PCAStrategy with the sites that are not in `out`, and return its result.
 
-    The result has the own results of the `public` sites.
+    `out` gives the reasons why sites are left out. The result has the local results of the `public` sites.
     """
     assert conduct.engine is not None
     _require_ray()
@@ -61,7 +61,7 @@ def run(
     strategy = PCAStrategy(
         config,
         min_nodes=len(there),
-        node_timeout=_START,
+        node_timeout=_START_TIME,
         hosted=conduct.engine.hosted,
         checkpoint=conduct.checkpoint,
         init=conduct.init,
@@ -83,15 +83,15 @@ def track(
     on_round: Callable[[Driven], None] | None,
     seed: int,
 ) -> TrackingResult:
-    """Run a TrackingStrategy with one virtual node for each stream, and bring the state of the streams back.
+    """Run a TrackingStrategy with the streams, and restore their final state in this process.
 
-    `strategy` makes the strategy from its remaining keywords.
+    `strategy` is a function that creates the strategy from the keywords about nodes.
     """
     _require_ray()
     if not all(stream.repeatable for stream in streams):
         raise ConfigError(
-            "The worker processes of Ray cannot read a stream that is an iterator of this process. Give a list or a "
-            "function."
+            "The worker processes of Ray cannot read a stream that is an iterator of this process. Give a list of "
+            "batches or a function instead."
         )
     from flower_pca.clients.storage.folders import local_file
 
@@ -99,7 +99,7 @@ def track(
         for i, stream in enumerate(streams):
             stream.take_over(local_file(output, i).with_suffix(""))
 
-    made = strategy(min_nodes=len(streams), node_timeout=_START, hosted=engine.hosted)
+    made = strategy(min_nodes=len(streams), node_timeout=_START_TIME, hosted=engine.hosted)
     return _simulate(made, streams, back, engine, on_round, {"noise_seed": seed})[0]
 
 
@@ -116,15 +116,15 @@ def _simulate(
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> tuple[R, B]:
-    """Return the result of the strategy, and what `back` returns for the folder with the files of the clients."""
-    # Set the environment before the session, because Ray reads it at its start.
-    with _quiet(), _environment(), session(engine):
+    """Run the strategy, and return its result and the value of `back` for the folder with the clients' files."""
+    # The environment is set before the session, because Ray reads it when it starts.
+    with _without_deprecation_warning(), _environment(), session(engine):
         each = engine.each(len(shards), actors(engine))
         with place_shards(shards, each) as where:
             results = _run(strategy, len(shards), where, engine, on_round, rules)
-            # Flower catches a SystemExit of the server, and returns as after a normal run.
+            # Flower catches a SystemExit of the server, and returns as if the run had ended normally.
             if not results:
-                raise RuntimeError("The simulation was stopped before it had a result. The log above says why.")
+                raise RuntimeError("The simulation was stopped before it had a result. The log shows the reason.")
             return results[0], back(where.output())
 
 
@@ -136,8 +136,8 @@ def _run(
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> list[R]:
-    """Return the result in a list, which is empty if there is none."""
-    nodes, app = -(-clients // where.packs.each), _app(where, clients, engine, rules)
+    """Run the strategy, and return a list with its result, or an empty list if it has no result."""
+    nodes, app = -(-clients // where.packs.each), _app_of_nodes(where, clients, engine, rules)
     if _by_command(engine):
         return [_run_by_command(strategy, nodes, where, engine, app)]
     from flwr.serverapp import ServerApp
@@ -150,11 +150,11 @@ def _run(
 
     @server.main()
     def main(grid: Any, context: Any) -> None:
-        until: Any = _Until(stopped, grid)
+        until: Any = _InterruptibleGrid(stopped, grid)
         try:
             results.append(strategy.fit(until, on_round=on_round))
         except BaseException:
-            # A machine that has left must not hide the error that ended the run.
+            # If a machine has left the cluster, its error must not hide the error that ended the run.
             if not stopped.is_set():
                 with contextlib.suppress(NotEnoughNodes):
                     where.bring_back()
@@ -167,14 +167,14 @@ def _run(
         config: Any = {"client_resources": resources}
         run_simulation(server, app, nodes, backend_config=config)
     except BaseException:
-        # The server runs in another thread, which Ctrl-C does not reach.
+        # Ctrl-C does not interrupt the server, because the server runs in another thread.
         stopped.set()
         raise
     return results
 
 
 def _by_command(engine: Ray) -> bool:
-    """Return whether the engine is started by `flwr run`."""
+    """Return whether the engine is started with `flwr run`."""
     if engine.entry == "auto":
         import flwr.simulation
 
@@ -183,7 +183,7 @@ def _by_command(engine: Ray) -> bool:
 
 
 def _run_by_command(strategy: FlowerStrategy[R], nodes: int, where: Where, engine: Ray, app: Any) -> R:
-    """Return the result of the strategy, which runs in a process that Flower starts."""
+    """Run the strategy in a process that Flower starts, and return its result."""
     import ray
 
     from flower_pca.simulation import by_command
@@ -195,23 +195,23 @@ def _run_by_command(strategy: FlowerStrategy[R], nodes: int, where: Where, engin
         )
     cluster = ray.get_runtime_context().gcs_address
     cores = int(engine.num_cpus_per_client)
-    found: R = by_command.run(_Serve(strategy), app, nodes, cores, Path(where.shared), cluster)
+    found: R = by_command.run(_Server(strategy), app, nodes, cores, Path(where.shared), cluster)
     return found
 
 
-class _Serve:
-    """The server of a run by `flwr run`: runs the strategy, and ends if a worker dies."""
+class _Server:
+    """A server function for `flwr run` that runs the strategy, and ends if a worker dies."""
 
     def __init__(self, strategy: FlowerStrategy[Any]) -> None:
         self._strategy = strategy
 
     def __call__(self, grid: Any) -> Any:
-        until: Any = _Until(threading.Event(), grid)
+        until: Any = _InterruptibleGrid(threading.Event(), grid)
         return self._strategy.fit(until)
 
 
-def _app(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
-    """Return the ClientApp of all virtual nodes. Its rules allow everything, since a simulation protects nobody."""
+def _app_of_nodes(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
+    """Return the ClientApp of all virtual nodes. Its rules allow everything, because a simulation has no real sites."""
     from flower_pca.clients import Rules, client_app
     from flower_pca.clients.policy.rules import everything
 
@@ -231,23 +231,23 @@ def _app(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
 
     if where.shared is not None:
         return client_app(load, hosts=hosts, rules=replace(free, output_dir=where.output()))
-    # The files of a client are on the machine of its worker, which looks up the folder itself.
+    # A client's files are on the machine of its worker, so the worker determines the folder.
     return client_app(load, hosts=hosts, rules=lambda context: replace(free, output_dir=where.output()))
 
 
-class _Until:
-    """A grid whose calls end the server's thread if the simulation is interrupted or a worker dies."""
+class _InterruptibleGrid:
+    """A grid whose calls end the server's thread if the simulation is interrupted or a worker has died."""
 
     def __init__(self, stopped: threading.Event, grid: Any) -> None:
         self._stopped, self._grid = stopped, grid
 
     def __getattr__(self, name: str) -> Any:
-        if self._stopped.is_set():  # No node will answer any more.
+        if self._stopped.is_set():  # The nodes will not answer any more.
             raise SystemExit
         return getattr(self._grid, name)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
-        """Return the replies that have come, or raise NotEnoughNodes if a worker has died."""
+        """Return the replies that have arrived, or raise NotEnoughNodes if a worker has died."""
         came = list(self.__getattr__("pull_messages")(message_ids))
         for reply in came:
             require_alive(reply.error.reason if reply.has_error() else "")
@@ -255,8 +255,8 @@ class _Until:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress Flower's warning that this entry point is deprecated, which is not for users of this package."""
+def _without_deprecation_warning() -> Iterator[None]:
+    """Suppress Flower's warning that its entry point is deprecated, because users of this package do not call it."""
 
     def relevant(record: logging.LogRecord) -> bool:
         return "DEPRECATED FEATURE" not in record.getMessage()
@@ -273,7 +273,7 @@ def _quiet() -> Iterator[None]:
 def _environment() -> Iterator[None]:
     """Let Ray pass messages of up to 1 MB directly between processes, and restore the environment afterwards."""
     before = dict(os.environ)
-    # Larger messages go through Ray's object store.
+    # Larger messages are sent through Ray's object store.
     os.environ.setdefault("RAY_max_direct_call_object_size", str(2**20))
     try:
         yield

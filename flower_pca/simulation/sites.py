@@ -1,6 +1,6 @@
-"""The sites of a simulation: their rows with names, checked as in a deployment.
+"""The tables of the sites in a simulation, checked like those in a deployment.
 
-It also looks up what sites of a deployment tell each other before a run, such as the levels of columns of words.
+The module also computes what the sites of a deployment agree on in messages, such as the levels of text columns.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ from flower_pca.stages.site_share import hints_of_sites
 
 
 def sites_of(shards: Any) -> list[Table]:
-    """Return the shards as tables with the names that they have; the keys of a mapping are the names of sites."""
+    """Return the shards as tables with their names of columns. The keys of a mapping are the names of the sites."""
     if isinstance(shards, Mapping) and shards:
         return [Table.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
     if not several or len(shards) == 0:
         got = "is empty" if several else f"is {shown(shards)}"
         raise DataError(
-            f"shards {got}. Give a list with one array for each client; for one client, [X].", setting="shards"
+            f"shards {got}. Give a list with one array for each client, such as [X] for one client.", setting="shards"
         )
     return [Table.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
 def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
-    """Return the names of the columns in the order of all sites, or None if the orders differ or are alphabetical."""
+    """Return the names of the columns in the common order of all sites.
+
+    Return None if the orders differ, if the order is alphabetical, or if there are text columns or no names.
+    """
     orders = {(site.names, bool(site.words)) for site in sites}
     names, words = next(iter(orders))
     if len(orders) > 1 or words or names is None or list(names) == sorted(names):
@@ -53,23 +56,26 @@ def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
 
 
 def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
-    """Return the clients as in a run that names no columns: in the order that all sites have, if there is one."""
+    """Return the clients with rows, like a run that names no columns: with columns in the common order, if any."""
     sites = sites_of(shards)
     return [client for client in rows_of(sites, missing=missing, columns=common_order(sites)) if client.n]
 
 
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
-    """Return the shards as clients, all with the same columns: those in `columns`, or all."""
+    """Return the shards as clients with the columns in `columns`, or with all columns if it is None."""
     return rows_of(sites_of(shards), missing=missing, columns=columns)
 
 
 def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
-    """Return the tables as clients, all with the same columns. Some may have no rows, but not all."""
+    """Return the tables as clients, and raise DataError if their columns differ.
+
+    Some of the tables may have no rows, but not all of them.
+    """
     found = enumerate(sites)
     empty = any(site.shape[:1] != (0,) for site in sites)
     if columns is None:
         clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing, empty=empty) for i, X in found]
-    else:  # Columns that are left out may have missing values.
+    else:  # Missing values are checked below, because they are allowed in columns that are left out.
         clients = [LocalData(X, who=f"client {i}", missing=True, empty=empty).arrange(columns) for i, X in found]
         if not missing:
             for client in clients:
@@ -82,18 +88,18 @@ def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] |
 
 
 def clients_with_results(hide_local: Collection[int], n_clients: int) -> list[int]:
-    """Return the clients whose own results are in the result: all but those in `hide_local`."""
+    """Return the positions of the clients whose local results are in the result: all except those in `hide_local`."""
     for client in hide_local:
         checks.integer("Every client in hide_local", client, most=n_clients - 1, remedy="Give positions in shards.")
     return sorted({*range(n_clients)} - {*hide_local})
 
 
 def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
-    """Return the result with hints about the rows, or without hints if noise protects the rows.
+    """Return the result with hints about the rows, unless noise protects the rows.
 
-    The hints are about columns that number the rows, first lines that may be names, and mistakes in files.
+    The hints are about columns of identifiers, first lines that may be names, and mistakes in files.
     """
-    if result.privacy is not None:  # With noise, nothing that could tell more about the rows is added.
+    if result.privacy is not None:  # Hints would reveal more about the rows than the result, which has noise.
         return result
     names = labels.tuple_of(result.feature_names_in_)
     most = faults.BARE if names is None else faults.CHEAP
@@ -104,7 +110,7 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
         m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
         deviations = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
         alone = column_alone(deviations)
-        # This hint replaces the one of the run, which does not know the values of the column.
+        # These hints replace those of the run, because the run does not know the values of the columns.
         for hint in hints_of_largest(deviations, names, clients):
             column = hint.partition(" alone has ")[0]
             of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))
@@ -113,24 +119,24 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
 
 
 def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
-    """Return the configuration with the names of all columns, and the sites with exactly these columns."""
+    """Return the configuration with the columns that the sites agree on, and the sites with exactly these columns."""
     found = coding.union([coding.values_at(site, f"client {i}") for i, site in enumerate(sites)])
-    columns = found.spread(config.columns or _others(sites, coding))
-    exact = [_exactly(site, columns, f"client {i}") for i, site in enumerate(sites)]
+    columns = found.spread(config.columns or _numeric_columns(sites, coding))
+    exact = [_with_columns(site, columns, f"client {i}") for i, site in enumerate(sites)]
     return config.with_coding(found, columns), exact
 
 
 def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
     """Return the configuration with the names of all features and covariates, and the sites with these columns.
 
-    A covariate of words becomes one covariate for each of its levels.
+    A covariate that is a text column becomes one covariate for each of its levels.
     """
     asked = config.covariates
     assert asked is not None
     if asked.names and (nameless := [i for i, site in enumerate(sites) if not site.names]):
         raise DataError(
-            f"The rows of client {nameless[0]} have no names of columns, so covariates cannot be distinguished from "
-            "features. Give data frames, or files with a line of names."
+            f"The columns of client {nameless[0]} have no names, so covariates cannot be distinguished from features. "
+            "Give data frames, or files with a line of names."
         )
     sources = {name: source_of(name) or name for name in asked.names}
     of_words = {source for source in sources.values() if any(source in site.texts for site in sites)}
@@ -141,17 +147,17 @@ def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCACon
         found = found.union([found.values_at(site, f"client {i}") for i, site in enumerate(sites)])
         levels = {name: found.of([(name, some)]).new_columns for name, some in found.value}
         config = config.with_levels_of_covariates(levels)
-    columns = config.columns or asked.features_of(_others(sites, coding))
+    columns = config.columns or asked.features_of(_numeric_columns(sites, coding))
     config = replace(config, columns=columns)
     if not of_words:
         return config, list(sites)
     every = config.columns_and_covariates
     assert every is not None
-    return config, [_exactly(site, every, f"client {i}") for i, site in enumerate(sites)]
+    return config, [_with_columns(site, every, f"client {i}") for i, site in enumerate(sites)]
 
 
-def _others(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
-    """Return the names of the columns that are not words, and raise an error if they differ between sites."""
+def _numeric_columns(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
+    """Return the names of the columns that are not text columns, and raise DataError if they differ between sites."""
     plain = [site.without(coding.words) for site in sites]
     for i, site in enumerate(plain):
         site.whole(f"client {i}")
@@ -163,7 +169,7 @@ def _others(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
     return common_order(plain) or tuple(sorted(plain[0].names or ()))
 
 
-def _exactly(site: Table, columns: tuple[str, ...], who: str) -> Table:
-    """Return the site with exactly these columns; indicators of a level are made from its columns of words."""
+def _with_columns(site: Table, columns: tuple[str, ...], who: str) -> Table:
+    """Return the site with exactly these columns. Columns for levels are computed from the site's text columns."""
     rows = LocalData(site, who=who, missing=True, empty=True).arrange(columns)
     return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=(), made=rows.table.made)

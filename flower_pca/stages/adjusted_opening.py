@@ -1,4 +1,4 @@
-"""The openings of runs that remove the effect of covariates. They need no further message.
+"""Openings of runs that remove the effect of covariates. They need no additional message.
 
 With the features X and the covariates A of all rows, both centered, the slopes of least squares are
 (A'A)^+ A'X. The residuals of the rows have
@@ -6,9 +6,9 @@ With the features X and the covariates A of all rows, both centered, the slopes 
     squares of the columns    x_j'x_j - (X'A slopes)_jj
     product with a block B    X'X B - X'A slopes B
 
-So it is enough if an opening also yields A'X and A'A. The pseudo-inverse ignores covariates that depend
-on others. If each site's own means are removed, X and A are centered at these means, and no mean leaves
-a site.
+Therefore an opening only needs to return A'X and A'A in addition. The pseudo-inverse ignores covariates
+that depend linearly on other covariates. If each site's own means are removed, X and A are centered at
+these means, and no mean leaves a site.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from flower_pca.stages.summed_opening import SummedOpening, SummedState, opening
 COVARIATES: Final = Kind(
     "covariates", "how each column changes with covariates that the rules name, as sums over rows", bound=None
 )
-_MOST: Final = 2**16  # covariates
+_MOST: Final = 2**16  # the maximum number of covariates in a message
 _EXPLAINED: Final = 1e-12  # below this share of a column's squares, covariates explain all of the column
-_SLACK: Final = 1e-3
-_LEAST: Final = 1e-150  # added to squares of 0, because a bound of 0 means that the bound is unknown
+_SLACK: Final = 1e-3  # the relative amount by which sums may exceed their limits because of rounding
+_LEAST: Final = 1e-150  # added to sums of squares, because a bound of 0 means that the bound is unknown
 _MEANS, _CROSS, _SQUARES = "covariate_means", "covariate_products", "covariate_squares"
-_SEEN: Final = "covariate_sums_where_seen"  # H: the sums of the covariates over the rows with a value in each column.
-_SITES = "sites"  # The number of sites that have rows.
-_FILLS: Final = "common_fill"  # Whether the mean of all rows stands for missing values.
+_SEEN: Final = "covariate_sums_where_seen"  # for each column, the sums of the covariates over the rows with a value
+_SITES = "sites"  # the number of sites that have rows
+_FILLS: Final = "common_fill"  # whether missing values are replaced by the mean of all rows
 
 
 @dataclass(frozen=True)
 class AdjustedState:
-    """The state of the features' opening, the sums of the covariates, and each client's part of them.
+    """The state of the features' opening, the sums of the covariates, and each client's contribution to them.
 
-    It also says whether the mean of all rows fills gaps.
+    If `fills` is True, missing values are replaced by the mean of all rows.
     """
 
     features: OpeningState
@@ -61,7 +61,7 @@ class AdjustedState:
 
 
 def _parts(d: int | None, q: int, *, fills: bool) -> dict[str, Part]:
-    """Return the parts of an answer with q covariates."""
+    """Return the parts that q covariates add to an answer."""
     if not q:
         return {}
     found = {_MEANS: Part((q,), COVARIATES), _CROSS: Part((d, q), COVARIATES), _SQUARES: Part((q, q), COVARIATES)}
@@ -69,13 +69,13 @@ def _parts(d: int | None, q: int, *, fills: bool) -> dict[str, Part]:
 
 
 def _asks(state: AdjustedState | AdjustedSumsState) -> Arrays:
-    """Return what a message asks of covariates."""
+    """Return the arrays with which a message requests sums of covariates."""
     asked = {"covariates": np.array(state.covariates)}
     return {**asked, _FILLS: np.array(True)} if state.fills else asked
 
 
-def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
-    """Return the covariates' means, and their products with features and with each other about the client's means."""
+def _client_sums(arrays: Arrays, data: LocalData) -> Arrays:
+    """Return a client's means of the covariates, and the centered products with features and among covariates."""
     q, known = int(arrays["covariates"]), data.frame.covariates
     if q != (0 if known is None else known.adjusted):
         raise ProtocolError(
@@ -105,12 +105,12 @@ def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedOpening(Stage[AdjustedState]):
-    """The opening in one message, which also asks for the products of features and covariates.
+    """An opening in one message that also requests the products of features and covariates.
 
     `inner` is the opening of the features alone.
 
-    Cost: that of the opening. In addition, a client needs 4 n_i d q flops for q covariates, and sends q
-    columns of d floats, or 2 q if the mean of all rows stands for missing values.
+    Cost: in addition to the cost of the opening, a client needs 4 n_i d q flops for q covariates, and sends
+    q columns of d floats, or 2 q columns if missing values are replaced by the mean of all rows.
     """
 
     name: ClassVar[str] = "adjusted_opening"
@@ -134,8 +134,8 @@ class AdjustedOpening(Stage[AdjustedState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         up, _ = Opening.client(arrays, data, {})
         if data.frame.covariates is not None and data.frame.covariates.within:
-            up["mean"] = np.zeros(data.d)  # zeros in place of the rounding errors of the site's mean
-        return {**up, **_own_sums(arrays, data)}, {}
+            up["mean"] = np.zeros(data.d)  # After centering, the site's mean consists only of rounding errors.
+        return {**up, **_client_sums(arrays, data)}, {}
 
     def inspect(self, state: AdjustedState, reply: Arrays) -> None:
         self.inner.inspect(state.features, reply)
@@ -164,7 +164,7 @@ class AdjustedOpening(Stage[AdjustedState]):
             names = _parts(0, state.covariates, fills=state.fills)
             own = {name: np.asarray(reply[name], dtype=np.float64) for name in names}
             if total is not None:
-                own = _both(total, own, reply, both)
+                own = _merge_covariates(total, own, reply, both)
             return {
                 **{name: both[name] for name in ("n", "mean", "count") if name in both},
                 "features": both,
@@ -188,12 +188,15 @@ class AdjustedOpening(Stage[AdjustedState]):
 
 
 def _is_above(sums: Array, most: Array, eps: float) -> bool:
-    """Return whether some of these sums are above their limits by more than rounding."""
+    """Return whether any of the sums exceeds its limit by more than rounding errors explain."""
     return bool((np.abs(sums) > (1.0 + _SLACK) * most + eps * float(np.max(most, initial=0.0))).any())
 
 
-def _both(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
-    """Merge one more answer: return the sums about the common means, of which `merged` has those of the features."""
+def _merge_covariates(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
+    """Merge the covariate sums of another answer into the total, and return the sums about the common means.
+
+    `merged` holds the features' merged answer with their common means.
+    """
     before, there = float(total["n"]), float(reply["n"])
     both = before + there
     if not own:
@@ -202,7 +205,7 @@ def _both(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
     of_features, of_covariates = reply["mean"] - total["mean"], own[_MEANS] - total[_MEANS]
     means = total[_MEANS] + of_covariates * (there / both)
     if _SEEN in own:
-        moved = [_about(part, sums, merged["mean"], means) for part, sums in ((total, total), (reply, own))]
+        moved = [_recenter(part, sums, merged["mean"], means) for part, sums in ((total, total), (reply, own))]
         added = {name: moved[0][name] + moved[1][name] for name in (_CROSS, _SEEN)}
         squares = total[_SQUARES] + own[_SQUARES] + weight * np.outer(of_covariates, of_covariates)
         return {_MEANS: means, _SQUARES: squares, **added}
@@ -213,8 +216,8 @@ def _both(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
     }
 
 
-def _about(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -> Arrays:
-    """Return sums over the present values of a part of the rows, moved from the means of this part to these means."""
+def _recenter(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -> Arrays:
+    """Recenter the sums over the present values of some rows from the means of these rows to the given means."""
     seen = np.asarray(part["count"], dtype=np.float64)
     off, away = np.where(seen > 0.0, part["mean"] - mean, 0.0), sums[_MEANS] - covariate_means
     return {
@@ -224,7 +227,7 @@ def _about(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -> A
 
 
 def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
-    """Return the model after an opening, for rows without the part that covariates explain."""
+    """Return the model after an opening, for rows from which the part that covariates explain is removed."""
     assert state.total is not None
     assert state.features.total is not None
     assert model.covariates is not None
@@ -234,7 +237,7 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     slopes = inverse(squares) @ cross.T
     block = block_or_drawn(state.features.block, d, state.features.width, state.features.seed)
     left = total["m2"] - np.einsum("dq,qd->d", cross, slopes)
-    # If covariates explain a column, only rounding is left of it, which must not be scaled up.
+    # If covariates explain all of a column, only rounding errors are left, which must not be scaled up.
     total["m2"] = np.where(left > _EXPLAINED * total["m2"], left, 0.0)
     total["product"] = total["product"].astype(np.float64) - cross @ (slopes @ block)
     rows = int(total["n"])
@@ -262,7 +265,7 @@ def _shapes(d: int, q: int) -> dict[str, tuple[int, ...]]:
 
 
 def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
-    """Bound a client's remaining rows by the lengths of its rows and of the subtracted part."""
+    """Bound a client's adjusted rows by the lengths of the original rows and of the subtracted part."""
     if not said:
         return claim
     off = said[_MEANS] - means
@@ -271,7 +274,7 @@ def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
 
 
 def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> Arrays:
-    """Return the figures of single clients, with the sums of their adjusted rows."""
+    """Return the statistics of single clients, with the sums of the adjusted rows instead of the original rows."""
     if SITE_SUMS not in sites or not len(means):
         return sites
     off = np.array([state.said[client][_MEANS] for client in sorted(state.said)]) - means
@@ -280,7 +283,10 @@ def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> 
 
 @dataclass(frozen=True)
 class AdjustedSumsState:
-    """The state of the features' opening from sums, whether the mean of all rows fills gaps, and sums of covariates."""
+    """The state of the features' opening from sums, and the sums of the covariates.
+
+    If `fills` is True, missing values are replaced by the mean of all rows.
+    """
 
     features: SummedState
     covariates: int
@@ -293,10 +299,13 @@ class AdjustedSumsState:
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedSums(Stage[AdjustedSumsState]):
-    """The opening with covariates for masks: two messages of plain sums, the second about the means from the first.
+    """An opening with covariates for masked runs, in two messages of plain sums.
 
-    Cost: that of the opening under masks. In addition, a client needs 4 n_i d q flops for q covariates, and
-    sends q columns of d floats, or 2 q if the mean of all rows stands for missing values.
+    The sums of the second message are about the means from the first message.
+
+    Cost: in addition to the cost of the opening under masks, a client needs 4 n_i d q flops for q
+    covariates, and sends q columns of d floats, or 2 q columns if missing values are replaced by the mean of
+    all rows.
     """
 
     name: ClassVar[str] = "adjusted_summed_opening"
@@ -334,7 +343,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         asked = type(arrays)({name: a for name, a in arrays.items() if name in SummedOpening.asks})
         up, _ = SummedOpening.client(asked, data, {})
-        own = _own_sums(arrays, data)
+        own = _client_sums(arrays, data)
         within = data.frame.covariates is not None and data.frame.covariates.within
         if within:
             up["sums"] = np.zeros(data.d)

@@ -1,4 +1,4 @@
-"""Agreed: a run with text columns, which first asks sites for the levels of these columns.
+"""Runs with text columns, which first ask the sites for the levels of these columns.
 
 The columns of the run are the union of the levels in the answers to the first message:
 
@@ -8,8 +8,8 @@ The columns of the run are the union of the levels in the answers to the first m
 | later   | the messages of that run | its result, with the first message in the history                       |
 
 If nodes share names, the heading of each answer has the names of all columns, including those made from
-text columns (`ward=surgery`). `Naming`, the first message, therefore asks for no array. Its answer is
-the heading.
+text columns (`ward=surgery`). The first message, `Naming`, therefore requests no arrays. Its answer
+consists of the heading alone.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from flower_pca.names.columns import Heading, majority
 from flower_pca.names.levels import Coding, source_of
 
 Columns: TypeAlias = tuple[str, ...]
-Then: TypeAlias = Callable[[Columns, Coding], Driven]  # makes the run with these columns
+Then: TypeAlias = Callable[[Columns, Coding], Driven]  # a function that creates the run with these columns
 
 
 @dataclass(frozen=True)
 class NamingState:
-    """Whether the message has been answered."""
+    """The state of `Naming`, which records only whether the message has been answered."""
 
     answered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Naming(EmptyStage[NamingState]):
-    """The message that asks only for the names of columns.
+    """A stage whose only message asks for the names of columns.
 
-    Cost: each client sends the names, once.
+    Cost: each client sends the names once.
     """
 
     name: ClassVar[str] = "names"
@@ -60,7 +60,7 @@ class Naming(EmptyStage[NamingState]):
 
 @final
 class Agreed(ContinuedRun):
-    """A run whose first message asks for the levels of text columns. Its driver sees an ordinary run.
+    """A run whose first message asks for the levels of text columns. A driver can treat it like any other run.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Agreed(ContinuedRun):
     columns : Columns or None
         The columns that the caller names, or None for all columns.
     then : Then
-        Makes the run from all columns and the known coding.
+        A function that creates the run from the column names and the agreed coding.
     """
 
     def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, then: Then) -> None:
@@ -82,26 +82,29 @@ class Agreed(ContinuedRun):
         self._names: dict[int, Columns] = {}
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the pending message."""
+        """Process the answers to the pending message."""
         if self._run is not None:
             self._run.advance(replies)
             return self.history[-1]
         record = self._first.advance(self._without_headings(replies))
-        # The second run is made at once, because a checkpoint contains the agreed columns, and no longer the
-        # names that they come from.
+        # The second run is created immediately, because a checkpoint stores the agreed columns but not the names
+        # that the sites have sent.
         if self._first.is_finished:
             self._rest()
         return record
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Continue from a `checkpoint`, with the columns that were agreed on before it."""
+        """Continue from a `checkpoint`, with the columns that had been agreed on by then."""
         run, config = None, header["config"]
         if header["settled"]:
             run = self._then(tuple(config["columns"]), self._coding.of(config[self._coding.field]))
         self._restore(run, header, arrays)
 
     def _without_headings(self, replies: Iterable[Reply | Sum | Failure]) -> Iterator[Reply | Sum | Failure]:
-        """Use and remove the headings of the answers, which differ. Exclude nodes that keep names back."""
+        """Store the column names of each answer and remove its heading, because headings differ between sites.
+
+        A node that does not send names is excluded from the run.
+        """
         field = self._coding.field
         for reply in replies:
             if not isinstance(reply, Reply):
@@ -114,7 +117,7 @@ class Agreed(ContinuedRun):
                 yield replace(reply, heading=None)
 
     def _rest(self) -> Driven:
-        """Make the run over all columns by name, after the first message has been answered."""
+        """Return the run with the agreed columns, and create it if the first message has just been answered."""
         if self._run is None:
             values = [self._coding.values_among(names) for names in self._names.values()]
             found = self._coding.union(values)

@@ -1,7 +1,7 @@
-"""Chosen: a run that first chooses its columns from the sums of an opening, and then continues with these columns.
+"""Runs that first choose their columns from the sums of an opening, and then continue with these columns.
 
-One message, an opening without a block, yields the count, the mean and the number of values of each
-column over all sites together. Under masks only their sums are visible.
+The first message is an opening without a block. It returns the number of rows, and the mean and the
+number of values of each column over all sites together. Under masks, the server sees only sums over sites.
 
 | message | what it asks for                       | what follows                                                |
 | ------- | -------------------------------------- | ----------------------------------------------------------- |
@@ -27,27 +27,29 @@ from flower_pca.stages.opening import Opening, OpeningState
 from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
 Columns: TypeAlias = tuple[str, ...]
-# A function from the model after the first message and the names, to the columns and a sentence about the
-# others
+# A function that takes the model after the first message and the names of all columns. It returns the chosen
+# columns and a sentence about the columns left out.
 Choose: TypeAlias = Callable[[Model, Columns], tuple[Columns, str]]
-Then: TypeAlias = Callable[[Columns], Driven]
+Then: TypeAlias = Callable[[Columns], Driven]  # a function that creates the run with these columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class Totals(Opening):
-    """The part of an opening that counts rows and values and computes means.
+    """An opening that only counts rows and values and computes means.
 
     Cost: a client needs one pass over the rows, and sends two or three columns of d floats.
     """
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         assert state.total is not None
-        return _known(model, state.total)
+        return _with_totals(model, state.total)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummedTotals(SummedOpening):
-    """The counts and means from sums, for which the first message of `SummedOpening` is enough.
+    """An opening from sums that only counts rows and values and computes means.
+
+    It ends after the first message of `SummedOpening`.
 
     Cost: a client needs one pass over the rows, and sends two or three columns of d floats.
     """
@@ -62,10 +64,10 @@ class SummedTotals(SummedOpening):
 
     def finish(self, state: SummedState, model: Model) -> Model:
         assert state.total is not None
-        return _known(model, state.total)
+        return _with_totals(model, state.total)
 
 
-def _known(model: Model, total: Arrays) -> Model:
+def _with_totals(model: Model, total: Arrays) -> Model:
     n, mean = int(total["n"]), total["mean"]
     seen = np.broadcast_to(np.asarray(total.get("count", n), dtype=np.float64), mean.shape)
     return replace(model, n=n, d=len(mean), left={**model.left, "mean": mean, "seen": seen})
@@ -73,18 +75,18 @@ def _known(model: Model, total: Arrays) -> Model:
 
 @final
 class Chosen(ContinuedRun):
-    """A run whose first message decides which columns it has. Its driver sees an ordinary run.
+    """A run whose first message decides which columns it has. A driver can treat it like any other run.
 
     Parameters
     ----------
     first : Driven
         The run of the first message.
     what : str
-        The option that requests the choice, for messages.
+        The option that requests the choice. Error messages name it.
     choose : Choose
-        Chooses the columns.
+        A function that chooses the columns.
     then : Then
-        Makes the run with these columns.
+        A function that creates the run with these columns.
     """
 
     def __init__(self, first: Driven, *, what: str, choose: Choose, then: Then) -> None:
@@ -93,30 +95,30 @@ class Chosen(ContinuedRun):
         self._said = ""
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the pending message."""
+        """Process the answers to the pending message."""
         if self._run is not None:
             self._run.advance(replies)
             return self.history[-1]
         return self._first.advance(replies)
 
     def result(self) -> Any:
-        """Return the result of the finished run, with all messages and the columns that were left out."""
+        """Return the result of the finished run, with all messages and a sentence about the columns left out."""
         found: Any = super().result()
         return replace(found, decisions=(*found.decisions, self._said)) if self._said else found
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return all that a new run with the same arguments needs to continue."""
+        """Return everything that a new run with the same arguments needs to continue from here."""
         header, arrays = super().checkpoint(steps=steps)
         return {**header, "said": self._said}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Continue from a `checkpoint`, with the columns that were chosen before it."""
+        """Continue from a `checkpoint`, with the columns that had been chosen by then."""
         run = self._then(tuple(header["config"]["columns"])) if header["settled"] else None
         self._restore(run, header, arrays)
         self._said = str(header["said"])
 
     def _rest(self) -> Driven:
-        """Make the run over the chosen columns, after the first message has been answered."""
+        """Return the run with the chosen columns, and create it if the first message has just been answered."""
         if self._run is None:
             model = self._first.position.model
             names = model.feature_names

@@ -1,11 +1,11 @@
-"""Downdate: the distances of rows from the components that a run would have found without them.
+"""Downdating: the distances of rows from the components that a run would have found without these rows.
 
-The components lean towards every row that they are fitted to, so such a row lies nearer to them than a
-new row does. To find out where new rows lie, each row is compared with the components, the mean and the
-deviations of all other rows. No second fit is needed. Let W be the p Ritz vectors of C at the end of a
-run, theta their sums of squares, and x a row in the frame. Without this row and about the mean of the
+The components are pulled towards every row in the fit, so a fitted row is closer to the components than
+a new row. To estimate the distances of new rows, each row is compared with the components, the mean and
+the deviations of all other rows. No second fit is needed. Let W be the p Ritz vectors of C at the end of
+a run, theta their sums of squares, and x a row in the frame. Without this row, and about the mean of the
 other rows, C becomes C - c x x'. In the basis of W and the direction of the row's residual from W, this
-is
+matrix is
 
     M = diag(theta_1, ..., theta_p, bar) - c u u',    u = (W'x, |x - WW'x|),
 
@@ -21,15 +21,16 @@ x_i^2) / (n - 1)) in the frame. Columns made from text columns keep their scale.
 
 If a regression on covariates was removed, c = 1 / (1 - h) with the leverage h of the row in the
 regression on the mean and the covariates, and n - 2 is reduced by the degrees of freedom of the
-covariates. A row with h = 1 is fitted by its own covariates alone, so its distance without itself is
-unknown. The leverages are the diagonal of the hat matrix H = F F', where F has a line for each row.
-Without covariates, each line is 1 / sqrt(n).
+covariates. A row with h = 1 is fitted by its own covariates alone, so its distance from a fit to the
+other rows is undefined. The leverages are the diagonal of the hat matrix H = F F', where F has a line
+for each row. Without covariates, each line is 1 / sqrt(n).
 
-Rows can belong together, because they follow each other in time, or belong to one person. Then a row's
-neighbors say much about it, and are left out with it. The autocorrelation of the scores over the rows
-of one node, in their order, decides how many (see `neighbors`). Let J be the rows at most b places
-from row i, R their residuals from W, RR' = YY', U = [X_J W, Y] the rows in the basis of W and of their
-residuals, and K = (I - F_J F_J')^-1 = I + F_J (I - F_J'F_J)^-1 F_J' for their lines of F. Then
+Rows can depend on each other, for example because they follow each other in time or belong to one
+person. Then a row's neighbors resemble the row, and are left out with it. The autocorrelation of the
+scores over the rows of one node, in their order, determines how many neighbors are left out (see
+`neighbors`). Let J be the rows at most b places from row i, R their residuals from W, RR' = YY', U =
+[X_J W, Y] the rows in the basis of W and of their residuals, and K = (I - F_J F_J')^-1 = I + F_J (I -
+F_J'F_J)^-1 F_J' for their lines of F. Then
 
     M   = diag(theta_1, ..., theta_p, bar, ..., bar) - U'K U
     u   = the line of K U for row i
@@ -49,21 +50,21 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-ROUNDING: Final = 1e-12  # a smaller share of the first or of the total variance is rounding
-_NUMBERS: Final = 2**20  # the most numbers in matrices that are decomposed at once
-_ROWS: Final = 256  # the most rows whose products are computed at once
+ROUNDING: Final = 1e-12  # variances below this share of the first or of the total variance are rounding errors
+_NUMBERS: Final = 2**20  # the maximum number of entries in matrices that are decomposed together
+_ROWS: Final = 256  # the maximum number of rows whose products are computed together
 _MOST_NEIGHBORS: Final = 50
-_OF_ROWS: Final = 8  # the number of neighbors is at most the number of rows divided by this
-_DEPENDENT: Final = 0.2  # the autocorrelation at lag 1 above which rows belong together
-_DEVIATIONS: Final = 4.0  # standard deviations by which an autocorrelation must exceed chance
-_INDEPENDENT: Final = 0.15  # the autocorrelation below which rows no longer belong together
-_SAME: Final = 1e-10  # a residual below this share of the largest square counts as 0
-_ALONE: Final = 1e-9  # If 1 minus the leverage of rows is below this, their covariates alone fit them.
+_ROWS_PER_NEIGHBOR: Final = 8  # the number of neighbors is at most the number of rows divided by this number
+_DEPENDENT: Final = 0.2  # the autocorrelation at lag 1 from which neighboring rows count as dependent
+_DEVIATIONS: Final = 4.0  # the number of standard deviations by which an autocorrelation must exceed chance
+_INDEPENDENT: Final = 0.15  # the autocorrelation below which rows at this lag count as independent
+_SAME: Final = 1e-10  # a residual square below this share of the largest one counts as 0
+_ALONE: Final = 1e-9  # If 1 minus the leverage is at most this, the covariates of the rows alone fit them.
 
 
 @dataclass(frozen=True)
 class Downdate:
-    """The components of a run, with which rows are compared after they were removed from the fit.
+    """The components of a run, prepared for comparing each row with a fit to all other rows.
 
     Attributes
     ----------
@@ -72,19 +73,19 @@ class Downdate:
     values : ndarray of shape (p,)
         Their sums of squares.
     k : int
-        How many of them are components.
+        The number of leading Ritz vectors that are components.
     mean_rest : float
         `bar`, the mean sum of squares along each direction beyond W.
     n : int
-        Rows of all sites together.
+        The number of rows of all sites together.
     centered : bool
         Whether the mean of all rows was subtracted.
     rescaled : ndarray of shape (d,) or None
-        Which columns were divided by the deviation of all rows, or None if no column was.
+        Whether each column was divided by the deviation of all rows, or None if no column was.
     hat : ndarray of shape (rows, f) or None
         The lines of F for the compared rows, if a regression on covariates was removed.
     removed : int
-        The degrees of freedom that covariates and sites took.
+        The degrees of freedom used by covariates and sites.
     """
 
     W: Array
@@ -98,9 +99,9 @@ class Downdate:
     removed: int = 0
 
     def distances(self, blocks: Iterator[Array], around: int) -> Iterator[tuple[Array, Array]]:
-        """Return T2 and SPE of each row in the blocks, without itself and its neighbors on both sides.
+        """Yield T2 and SPE of the rows, each from a fit without the row and its `around` neighbors on both sides.
 
-        They are NaN for a row that cannot be left out, because its covariates alone fit it.
+        Both are NaN for a row that cannot be left out because its covariates alone fit it.
         """
         done = 0
         if not around:
@@ -115,7 +116,7 @@ class Downdate:
             done += last - first
 
     def scores(self, block: Array) -> Array:
-        """Return the scores of rows along the components, from which `neighbors` follow, (rows, k)."""
+        """Return the scores of rows along the components, (rows, k), for `neighbors`."""
         return np.asarray(block, dtype=np.float64) @ self.W[:, : self.k]
 
     def _at_once(self, size: int) -> int:
@@ -127,22 +128,22 @@ class Downdate:
             yield np.asarray(block[i : i + step], dtype=np.float64)
 
     def _lines(self, start: int, count: int) -> Array:
-        """Return the lines of F for this number of rows."""
+        """Return the lines of F for `count` rows from `start` on."""
         if self.hat is not None:
             return self.hat[start : start + count]
         return np.full((count, int(self.centered)), 1.0 / np.sqrt(self.n))
 
     def _scaled(self, X: Array, c: Array) -> Array:
-        """Divide rows by the deviations that the columns have without each of them."""
+        """Divide each row by the deviations that the columns have without this row."""
         if self.rescaled is None:
             return X
         left = (self.n - c[:, None] * X**2) / (self.n - 1)
-        # A column keeps its scale if it is constant in the other rows.
+        # If a column is constant in the other rows, it keeps its scale.
         usable = self.rescaled & (left > ROUNDING)
         return np.where(usable, X / np.sqrt(np.where(usable, left, 1.0)), X)
 
     def _alone(self, X: Array, F: Array) -> tuple[Array, Array]:
-        """Return T2 and SPE of rows, each without itself."""
+        """Return T2 and SPE of rows, each from a fit without the row."""
         c, known = _factors(F)
         X = self._scaled(X, c)
         T = X @ self.W
@@ -155,7 +156,7 @@ class Downdate:
         return np.where(known, c**2 * t2, np.nan), np.where(known, spe, np.nan)
 
     def _with_neighbors(self, X: Array, F: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
-        """Return T2 and SPE of the rows from `first` to before `last`, each without itself and its neighbors."""
+        """Return T2 and SPE of the rows `first` to `last` - 1, each from a fit without the row and b neighbors."""
         X = self._scaled(X, _factors(F)[0])
         T = X @ self.W
         rest = X - T @ self.W.T
@@ -163,7 +164,8 @@ class Downdate:
         t2, spe = np.empty(last - first), np.empty(last - first)
         places = np.arange(first, last)
         starts, ends = np.maximum(places - b, 0), np.minimum(places + b + 1, len(X))
-        for size in np.unique(ends - starts):  # except the first and last rows, all rows have equally many neighbors
+        # Rows are grouped by their number of neighbors, which is smaller only for the first and last rows.
+        for size in np.unique(ends - starts):
             which = np.flatnonzero(ends - starts == size)
             J = starts[which, None] + np.arange(size)
             own = places[which] - starts[which]
@@ -176,10 +178,10 @@ class Downdate:
     def _of_groups(
         self, T: Array, products: Array, squares: Array, F: Array, own: Array, size: int
     ) -> tuple[Array, Array]:
-        """Return T2 and SPE of the row `own` of each group, without the whole group.
+        """Return T2 and SPE of the row `own` of each group, from a fit without the group.
 
-        T holds the rows along W, `products` the products of their residuals, `squares` the products of
-        the rows themselves, and F their lines of F, each with the shape (groups, size, ...).
+        T holds the scores of the rows along W, `products` the inner products of their residuals, `squares`
+        the inner products of the rows, and F their lines of F, each of shape (groups, size, ...).
         """
         values, vectors = np.linalg.eigh(products)
         kept = values > _SAME * np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
@@ -206,29 +208,33 @@ class Downdate:
 
     def _along(self, M: Array, u: Array, ddof: int) -> tuple[Array, Array]:
         """Return the squares of u along the k leading eigenvectors of M, and their ratios to variances."""
-        if not np.isfinite(M).all():  # numbers of the message overflow
+        if not np.isfinite(M).all():  # Numbers in the server's message can be so large that M overflows.
             M = np.zeros(M.shape)
         mu, Q = np.linalg.eigh(M)
         mu, Q = mu[:, -self.k :], Q[:, :, -self.k :]
         squares = np.einsum("ij,ijk->ik", u, Q) ** 2
         least = ROUNDING * max(float(self.values[0]), np.finfo(np.float64).tiny)
-        # If the other rows do not vary along a direction, a row that does is infinitely far away.
+        # If a row varies along a direction in which no other row varies, it is infinitely far away.
         far = np.where(squares > least, np.inf, 0.0)
         shares = np.divide(squares, mu, out=far, where=mu > least)
         return squares.sum(axis=1), shares.sum(axis=1) * ddof
 
 
 def _factors(F: Array) -> tuple[Array, Array]:
-    """Return the factor c of each row from its line of F, and whether the row can be left out. If not, c is 1."""
+    """Return the factor c of each row from its line of F, and whether the row can be left out.
+
+    If a row cannot be left out, its factor is 1.
+    """
     left = 1.0 - np.einsum("ij,ij->i", F, F)
     known = left > _ALONE
     return 1.0 / np.where(known, left, 1.0), known
 
 
 def neighbors(scores: Array) -> int:
-    """Estimate how many rows before and after each row belong to it, from the autocorrelation of scores (rows, k).
+    """Estimate how many rows before and after each row depend on it, from the autocorrelation of scores (rows, k).
 
-    It is 0 if the largest autocorrelation at lag 1 is not above chance, or else the first lag with a small one.
+    The estimate is 0 if the largest autocorrelation at lag 1 is small or explained by chance. Otherwise it is
+    the first lag at which the largest autocorrelation is small.
     """
     n = len(scores)
     if n < 2:
@@ -242,16 +248,17 @@ def neighbors(scores: Array) -> int:
 
     if correlation(1) < max(_DEVIATIONS / np.sqrt(n), _DEPENDENT):
         return 0
-    most = int(min(_MOST_NEIGHBORS, n / _OF_ROWS))
+    most = int(min(_MOST_NEIGHBORS, n / _ROWS_PER_NEIGHBOR))
     return next((lag for lag in range(1, most) if correlation(lag) < _INDEPENDENT), most)
 
 
 def _windows(blocks: Iterator[Array], b: int, most: int) -> Iterator[tuple[Array, int, int]]:
-    """Yield rows with up to b neighbors on each side, and the range of rows whose turn it is.
+    """Yield windows of rows, each with the range of its rows that are to be processed.
 
-    Every row has its turn exactly once, with at most `most` rows at a time.
+    A processed row has up to b neighbors on each side in its window. Every row is processed exactly once,
+    and at most `most` rows are added to a window at a time.
     """
-    kept, before = np.empty((0, 0)), 0  # the rows in memory, and how many of them have had their turn
+    kept, before = np.empty((0, 0)), 0  # the rows in memory, and how many of them have been processed
     for block in blocks:
         for i in range(0, len(block), most):
             piece = np.asarray(block[i : i + most], dtype=np.float64)

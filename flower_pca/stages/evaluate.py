@@ -1,4 +1,4 @@
-"""Federated evaluation: the mean squared error of rows that are reconstructed from their components."""
+"""Federated evaluation: the mean squared error of rows reconstructed from the components."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class EvaluateState:
-    """The components and, once it is known, the error of a row."""
+    """The components and, after the message, the mean squared error of a row."""
 
     Z: Array
     mse: float | None = None
@@ -26,9 +26,9 @@ class EvaluateState:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Stage[EvaluateState]):
-    """The reconstruction error of the rows at all clients: sum ||x - ZZ'x||^2 / n, in the frame's units.
+    """A stage that computes the reconstruction error of the rows of all clients, in the frame's units.
 
-    Z holds the components, or orthonormal axes of their span.
+    The error is sum ||x - ZZ'x||^2 / n. The columns of Z are the components, or orthonormal axes of their span.
 
     Cost: a client needs 4 n_i d k flops, the server sends k columns of d floats, and each client sends two numbers.
     """

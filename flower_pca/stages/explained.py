@@ -1,20 +1,21 @@
-"""The share of each component that covariates and the site of a row explain.
+"""The share of each component's variance that covariates and the site of a row explain.
 
 A component may follow age, or be mostly a difference between sites. The share that columns explain
 comes from a least squares fit of the scores on these columns over the rows of all sites. It is 1 - RSS
-/ TSS, with the residual sum of squares RSS and the total sum of squares TSS. It follows from sums over
-rows, so one message is enough, and masks cover it. Each site sends its sums about its own means
-separately from the sums between these means and 0, because the share of the site follows from the two:
+/ TSS, with the residual sum of squares RSS and the total sum of squares TSS. Both follow from sums over
+rows, so one message is enough, and masks can hide the answers of single sites. Each site sends the sums
+about its own means separately from the sums of these means about 0, because the share of the site
+follows from both:
 
     share of columns                  1 - RSS(columns) / TSS
     share of the site                 1 - (sum of squares about site means) / TSS
     share of the site beyond columns  1 - RSS(columns and sites) / RSS(columns)
 
-Under masks, no site's mean is visible, only the sum of their squares.
+Under masks, the server sees no site's mean, only sums over sites.
 
-If sites were harmonized, there are shares for two kinds of scores along the same components: of the
-rows before harmonizing, and of the harmonized rows. Harmonized rows were shifted by the means of their
-own site, so the share of the site exists only for the rows before.
+If sites were harmonized, the shares are computed for two kinds of scores along the same components:
+those of the rows before harmonizing, and those of the harmonized rows. Harmonized rows were shifted by
+the means of their own site, so the share of the site exists only for the rows before harmonizing.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ EXPLAINED: Final = Kind(
 PLACES: Final = Ask(dimensions=1, least=0, whole=True)
 _OF_COLUMNS: Final = ("sums", "products", "scores", "products_between", "scores_between")
 _OF_SCORES: Final = ("means", "within", "between", "scores", "scores_between")
-_BEFORE: Final = "before_"  # the beginning of the names of sums over the rows before harmonizing
+_BEFORE: Final = "before_"  # the prefix of sums over the rows before harmonizing
 
 
 @dataclass(frozen=True)
 class ExplainedState:
-    """The components, the positions of the columns among the covariates, and the sums once they are known.
+    """The components, the positions of the columns among the covariates and, after the message, the sums.
 
-    `before` says whether the shares of the rows before harmonizing are computed as well.
+    If `before` is True, the shares of the rows before harmonizing are computed as well.
     """
 
     Z: Array
@@ -72,7 +73,7 @@ class ExplainedState:
 
 @dataclass(frozen=True, kw_only=True)
 class Explained(Stage[ExplainedState]):
-    """The sums of scores and columns over rows, from which the explained shares follow.
+    """A stage that computes explained shares from sums of scores and columns over rows.
 
     Cost: a client needs 4 n_i d (k + q) flops for q columns, the server sends k columns of d floats,
     and each client sends about (k + q)^2 numbers, once.
@@ -127,8 +128,8 @@ class Explained(Stage[ExplainedState]):
             "between": most,
         }
         if len(state.places):
-            known |= dict.fromkeys(_OF_COLUMNS, 0.0)  # the size of columns is unknown
-        if state.before:  # the size of rows before harmonizing is unknown too
+            known |= dict.fromkeys(_OF_COLUMNS, 0.0)  # The size of the columns is unknown.
+        if state.before:  # The size of the rows before harmonizing is unknown, too.
             known |= {f"{_BEFORE}{name}": 0.0 for name in _OF_SCORES if name in known}
         return known
 
@@ -167,7 +168,10 @@ def _is_harmonized(model: Model) -> bool:
 
 
 def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) -> tuple[Array | None, list[Array]]:
-    """Return the site's share if there are several sites, and the columns' shares, of components that vary."""
+    """Return the shares of the site and of the columns. They are 0 for a component that does not vary.
+
+    The share of the site is None if there is a single site, or if every site has a single row.
+    """
     within = np.maximum(total["within"], 0.0)
     whole = within + total["between"] - total["means"] ** 2 / n
     varies = varies & (whole > 0.0)
@@ -178,7 +182,7 @@ def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) ->
 
 
 def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dict[str, Array]:
-    """Return the sums that a site sends about its rows, which are adjusted or harmonized by these covariates."""
+    """Return the sums that a site sends about its rows, after adjusting or harmonizing them with `known`."""
     k, q = Z.shape[1], len(places)
     sums, G = _sums(Z, places, data, known)
     scores, columns = slice(0, k), slice(k, k + q)
@@ -201,7 +205,7 @@ def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dic
 
 
 def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> tuple[Array, Array]:
-    """Return the sums of scores and columns over rows, and their products about their own means."""
+    """Return the sums of scores and columns over a site's rows, and their products about the site's means."""
     frame = data.frame
     if not len(places) and known is frame.covariates:
         sums = data.moments().sums(frame)[0] @ Z
@@ -230,7 +234,7 @@ def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> 
         off = np.zeros(d + p)
     sums = off @ block
     G = block.T @ joint.matmat(block, reuse=1).astype(np.float64) - np.outer(sums, sums) / data.n
-    # The columns' sums are about 0, because their common mean is not known to all sites.
+    # The sums of the columns are taken about 0, because not all sites know the common mean.
     sums[k:] += data.n * mean[d + places]
     return sums, G
 
@@ -255,7 +259,7 @@ def _by_columns(
 
 
 def _residual(products: Array, scores: Array, whole: Array, places: list[int]) -> Array:
-    """Return the residual sums of squares of the scores after a fit on these columns."""
+    """Return the residual sums of squares of the scores after a least squares fit on the columns at `places`."""
     inverse = covariates.inverse(products[np.ix_(places, places)])
     along = scores[places]
     return np.asarray(np.maximum(whole - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))

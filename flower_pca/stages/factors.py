@@ -1,8 +1,8 @@
-"""Factors: split C into k leading directions and noise that may differ between columns.
+"""A factor model that splits C into k leading directions and noise that may differ between columns.
 
 The noise of a column is the part of C's diagonal that the leading factors do not explain. Rows are
 weighted so that the noise is equal in all columns. The leading directions of the weighted rows are then
-those of the factors, and noisy columns do not disturb them.
+the directions of the factors, and noisy columns do not disturb them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-_LEAST: Final = 0.02  # the least share of noise in the part of a column's variance that leading directions leave
-_TINY: Final = 1e-12  # below this share of a column's variance, nothing is left
-_SETTLED: Final = 1e-3  # the relative step at which the iteration has settled
-_STEPS: Final = 60
+_LEAST: Final = 0.02  # the minimum share of noise in the variance of a column that leading directions do not explain
+_TINY: Final = 1e-12  # the minimum noise of a column, as a share of its variance
+_SETTLED: Final = 1e-3  # the relative change of the noise below which the iteration has converged
+_STEPS: Final = 60  # the maximum number of iterations
 
 
 class Known(Protocol):
-    """What is known of C: all of C, or a span."""
+    """A source of products and eigenvectors of C: either all of C, or its Ritz vectors with their products."""
 
     @property
     def diagonal(self) -> Array:
         """The diagonal of C."""
 
     def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
-        """Return the largest eigenvalues of C less the noise on its diagonal, and at least `rank` of their vectors."""
+        """Return the largest eigenvalues of C - diag(noise), and at least `rank` eigenvectors."""
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
-        """Return the leading directions of the weighted rows, whose noise is equal in all columns."""
+        """Return the `rank` leading directions of the rows multiplied by weights that make the noise equal."""
 
     def product(self, V: Array) -> Array:
         """Return C V for eigenvectors V of C."""
@@ -40,7 +40,7 @@ class Known(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """All of C."""
+    """A source that knows all of C."""
 
     C: Array
 
@@ -61,7 +61,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Span:
-    """Ritz vectors V of C, their products, and the diagonal of C."""
+    """A source that knows Ritz vectors V of C, their products C V, and the diagonal of C."""
 
     V: Array
     CV: Array
@@ -77,8 +77,8 @@ class Span:
         return values, self.V @ W[:, :rank]
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
-        # The leading directions of weighted rows are those of diag(weights) L, where L are the factors beside
-        # this noise.
+        # The leading directions of the weighted rows span the same space as diag(weights) L, where L holds the
+        # leading eigenvectors of C - diag(noise).
         return linalg.orth(weights[:, None] * self.leading(noise, rank)[1])
 
     def product(self, V: Array) -> Array:
@@ -94,11 +94,11 @@ def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
 
 
 def _noise(known: Known, rank: int) -> Array:
-    """Return the part of C's diagonal that the factors do not explain (principal factors, iterated)."""
+    """Return the part of C's diagonal that `rank` factors do not explain, by iterated principal factors."""
     all_of_it = known.diagonal
     values, V = known.leading(np.zeros(len(all_of_it)), rank)
     explained = V[:, :rank] ** 2 @ values[:rank]
-    left = (all_of_it - explained) / _beside(V[:, :rank])
+    left = (all_of_it - explained) / _outside(V[:, :rank])
     least = np.maximum(_LEAST * left, _TINY * all_of_it)
     noise = np.clip(left, least, all_of_it)
     scale = np.where(noise > 0.0, noise, 1.0)
@@ -113,11 +113,11 @@ def _noise(known: Known, rank: int) -> Array:
 
 
 def give_back(weights: Array, W: Array) -> Array:
-    """Return the factors that restore the noise of each column after weighting and projection."""
-    return np.asarray(1.0 / (weights * np.sqrt(_beside(W))))
+    """Return the factor that restores the noise of each column after weighting and projection."""
+    return np.asarray(1.0 / (weights * np.sqrt(_outside(W))))
 
 
-def _beside(V: Array) -> Array:
-    """Return the share of each column's axis outside the span of V, which is at least 1 / d."""
+def _outside(V: Array) -> Array:
+    """Return the squared length of each column's axis outside the span of V, but at least 1 / d."""
     beside = 1.0 - np.sum(V**2, axis=1)
     return np.asarray(np.maximum(beside, 1.0 / len(V)))

@@ -1,4 +1,4 @@
-"""Sums of each gene and of its squares over the cells of all sites, from which the genes of a run are chosen."""
+"""Sums and sums of squares of each gene over the cells of all sites, for choosing the genes of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 
 @dataclass(frozen=True)
 class GeneSumsState:
-    """Whether to apply expm1 to the entries first, and the sums."""
+    """The sums of all sites, and whether sites apply expm1 to their entries first."""
 
     of_counts: bool
     total: dict[str, Array] | None = None
@@ -25,11 +25,11 @@ class GeneSumsState:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneSums(Stage[GeneSumsState]):
-    """The sums of each gene and of its squares: a client sends n_i and the sums of y and y^2, with y = expm1(x) or x.
+    """A stage in which each client sends n_i and, for each gene, the sums of y and y^2, with y = expm1(x) or x.
 
-    expm1 is not linear, so the sums do not follow from fixed statistics, and a node's operator has to
-    name this stage. The variance (S2 - S1^2 / n) / (n - 1) loses digits if the mean is much larger than
-    the deviation. Counts have no such columns.
+    expm1 is not linear, so the sums do not follow from fixed statistics. Nodes therefore serve this stage
+    only if their rules name it. The variance (S2 - S1^2 / n) / (n - 1) loses digits if the mean of a column
+    is much larger than its deviation, but columns of counts are not like this.
 
     Cost: a client needs one pass over the rows, and sends two columns of d floats.
     """

@@ -1,4 +1,4 @@
-"""How many sites find a variant outside Hardy-Weinberg equilibrium, each by a test of its own people."""
+"""The number of sites that find a variant outside Hardy-Weinberg equilibrium, each by a test of its own people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 
 @dataclass(frozen=True)
 class HardyWeinbergState:
-    """The least p-value, and for each variant the number of sites that find a lower one."""
+    """The smallest acceptable p-value, and for each variant the number of sites with a smaller p-value."""
 
     least: float
     failed: Array | None = None
@@ -25,12 +25,12 @@ class HardyWeinbergState:
 
 @dataclass(frozen=True, kw_only=True)
 class HardyWeinberg(Stage[HardyWeinbergState]):
-    """The number of sites at which each variant fails the exact test of Hardy-Weinberg equilibrium.
+    """A stage that counts the sites at which each variant fails the exact test of Hardy-Weinberg equilibrium.
 
-    A client sends 1 for a variant whose p-value among its own people is below the limit, and 0 for the
-    others. A test of all people together would be wrong, because a mixture of populations is not in
-    equilibrium. Answers to many limits show the counts of genotypes, so a node's operator has to name
-    this stage.
+    A client sends 1 for a variant whose p-value among its own people is below the limit, and 0 for all
+    other variants. A test of all people together would be wrong, because a mixture of populations is not in
+    equilibrium. Answers for many limits would reveal the counts of genotypes, so nodes serve this stage only
+    if their rules name it.
 
     Cost: a client needs one pass over the rows and a test for each variant, and sends a column of d whole
     numbers.

@@ -1,16 +1,17 @@
-"""The openings of runs that harmonize sites by ComBat. A message of sums about site means comes first.
+"""Openings of runs that harmonize sites by ComBat. Their first message asks for sums about site means.
 
-Each site sends its row count, the sums of its columns and of the covariates to keep, and their squares
-and products about its own means. The server adds them up, and computes what all sites have in common:
+Each site sends its row count, the sums of its columns and of the covariates to keep, and the sums of
+their squares and products about its own means. The server adds these sums up, and computes the numbers
+that all sites have in common:
 
     slopes  = (sum A'A)^+ sum A'X
     grand   = (sum X'1 - slopes' sum A'1) / n
     sigma^2 = (sum of squares - diag(slopes' sum A'X)) / n
 
-With these numbers, each site standardizes its rows and computes how it differs from all sites (see
-`rows.combat`). These differences stay at the site. The second message is the usual opening, of
-harmonized rows. If other sites answer it, the numbers belong to other rows, and the opening begins
-again.
+With these numbers, each site standardizes its rows and computes how it differs from all sites together
+(see `rows.combat`). These differences stay at the site. The second message is the usual opening, of
+harmonized rows. If a different set of sites answers the second message, the numbers belong to other
+rows, and the opening starts again.
 """
 
 from __future__ import annotations
@@ -50,24 +51,25 @@ from flower_pca.stages.opening import (
 )
 from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
-_MOST: Final = 2**16  # covariates
-# Below this share of a column's squares about the overall mean, squares within sites are rounding.
+_MOST: Final = 2**16  # the maximum number of covariates in a message
+# A sum of squares up to this share of a column's squares consists only of rounding errors.
 _CONSTANT: Final = 1e-12
 _LEAST_COLUMNS: Final = 3  # With fewer columns, the distribution of site differences cannot be estimated.
-_NUMBERS: Final = ("slopes", "grand", "sigma")  # The arrays of the second message.
-# The keys of each site's answer, beside the sums of the first message, and of its part about columns that may be
-# constant there.
+_NUMBERS: Final = ("slopes", "grand", "sigma")  # the common numbers that the second message sends to the sites
+# The keys of the single answers that are kept with the sums of the first message: whole answers, and the parts
+# about columns that may be constant at a site
 _SAID, _STILL = "said", "still"
-# The key in a model of pairs: the index of a site, and of a column that is constant there
+# The key of the model's pairs of a site's index and the index of a column that is constant at this site
 CONSTANT: Final = "constant_columns"
 
 
 @dataclass(frozen=True)
 class HarmonizedState:
-    """The numbers that all sites have in common, the clients that answered the first message, and the inner opening.
+    """The numbers that all sites have in common, and the state of the inner opening.
 
-    `said` holds what each site has sent first, from which outlying sites follow. `still` holds the part of it from
-    which constant columns follow, for any number of sites. `over` says that the inner opening is complete.
+    `came` lists the clients that answered the first message. `said` holds their answers, which are used to
+    find outlying sites. `still` holds the parts of these answers that are used to find constant columns. It
+    is kept for any number of sites. `over` is True if the inner opening is complete.
     """
 
     features: OpeningState
@@ -81,7 +83,7 @@ class HarmonizedState:
 
 @dataclass(frozen=True)
 class HarmonizedSumsState:
-    """The same state for masks, without single answers."""
+    """The state of a harmonized opening under masks, which has no answers of single sites."""
 
     features: SummedState
     covariates: Covariates
@@ -92,7 +94,7 @@ class HarmonizedSumsState:
 
 @dataclass(frozen=True, kw_only=True)
 class _Harmonized(Stage[Any]):
-    """The first message, which both openings share."""
+    """The base class of both harmonized openings, which implements their first message."""
 
     inner: Any  # the opening of the harmonized rows
 
@@ -136,7 +138,7 @@ class _Harmonized(Stage[Any]):
             harmonized: Any = data.with_covariates(replace(known, **numbers))
             up, _ = inner.client(_of_inner(inner, arrays), harmonized, {})
             return up, {}
-        return _own_sums(data, q), {}
+        return _site_sums(data, q), {}
 
     def bounds(self, state: Any, model: Model) -> Mapping[str, Array | float]:
         if state.covariates.sigma is not None:
@@ -159,8 +161,8 @@ class _Harmonized(Stage[Any]):
 
     def server(self, state: Any, total: Any, answered: frozenset[int]) -> Any:
         if state.covariates.sigma is None:
-            return replace(state, covariates=_in_common(state, total, answered), came=tuple(sorted(answered)))
-        if tuple(sorted(answered)) != state.came:  # the numbers belong to other sites
+            return replace(state, covariates=_common_numbers(state, total, answered), came=tuple(sorted(answered)))
+        if tuple(sorted(answered)) != state.came:  # The numbers were computed from a different set of sites.
             return replace(state, covariates=state.covariates.bare, came=())
         features = self.inner.server(state.features, total, answered)
         return replace(state, features=features, over=self.inner.status(features) is not None)
@@ -173,8 +175,7 @@ class _Harmonized(Stage[Any]):
 
     def finish(self, state: Any, model: Model) -> Model:
         found: Model = self.inner.finish(state.features, model)
-        # The rows of each site were shifted by their own means, so their sums say nothing about the remaining
-        # differences.
+        # The rows of each site were shifted by their own means, so their sums do not show how sites still differ.
         sites = {name: a for name, a in found.sites.items() if name != SITE_SUMS}
         left = {**found.left, ADJUSTED: np.array(len(state.came) - 1)}
         return replace(found, frame=replace(found.frame, covariates=state.covariates), sites=sites, left=left)
@@ -182,10 +183,10 @@ class _Harmonized(Stage[Any]):
 
 @dataclass(frozen=True, kw_only=True)
 class HarmonizedOpening(_Harmonized):
-    """The opening of harmonized rows if the server sees single answers.
+    """An opening of harmonized rows for runs in which the server sees single answers.
 
-    Cost: that of the opening. In addition, a client needs 2 n_i d (q + 1) flops for q covariates, and q
-    + 2 columns of d floats travel each way.
+    Cost: in addition to the cost of the opening, a client needs 2 n_i d (q + 1) flops for q covariates, and
+    q + 2 columns of d floats travel each way.
     """
 
     name: ClassVar[str] = "harmonized_opening"
@@ -215,7 +216,7 @@ class HarmonizedOpening(_Harmonized):
             still = {} if total is None else total[_STILL]
             if (len(said) + 1) * len(reply["sums"]) <= SUMMED:
                 said[client] = reply
-            still[client] = _that_may_be_constant(reply)
+            still[client] = _possibly_constant_columns(reply)
             return {**both, _SAID: said, _STILL: still}
 
         return merge
@@ -236,7 +237,7 @@ class HarmonizedOpening(_Harmonized):
         constant = [
             (place, int(column))
             for place, own in enumerate(few)
-            for column in own["columns"][_left_of(own, slopes[:, own["columns"]]) <= 0.0]
+            for column in own["columns"][_residual_squares(own, slopes[:, own["columns"]]) <= 0.0]
         ]
         told = {
             **found.sites,
@@ -245,7 +246,7 @@ class HarmonizedOpening(_Harmonized):
             CONSTANT: np.array(constant, dtype=np.int64).reshape(-1, 2),
         }
         if SITE_MEANS in told and state.said:
-            told |= _as_they_were([state.said[client] for client in state.came], told[OUTLYING])
+            told |= _before_harmonizing([state.said[client] for client in state.came], told[OUTLYING])
         return replace(found, sites=told)
 
     @staticmethod
@@ -259,9 +260,9 @@ class HarmonizedOpening(_Harmonized):
 
 @dataclass(frozen=True, kw_only=True)
 class HarmonizedSummedOpening(_Harmonized):
-    """The opening of harmonized rows if the server sees only sums.
+    """An opening of harmonized rows for runs in which the server sees only sums.
 
-    Cost: that of the opening under masks. In addition, a client needs 2 n_i d (q + 1) flops for q
+    Cost: in addition to the cost of the opening under masks, a client needs 2 n_i d (q + 1) flops for q
     covariates, and sends q + 2 columns of d floats.
     """
 
@@ -285,22 +286,24 @@ class HarmonizedSummedOpening(_Harmonized):
         return _Harmonized._client(SummedOpening, arrays, data)
 
 
-def _left_of(own: Arrays, slopes: Array) -> Array:
-    """Return the squares of columns of a site about its means after removing these slopes of theirs."""
+def _residual_squares(own: Arrays, slopes: Array) -> Array:
+    """Return the sums of squares of a site's columns about their means, after removing these slopes."""
     squares, q = np.asarray(own["squares"], dtype=np.float64), len(slopes)
     products = own.get("covariate_products", np.zeros((len(squares), q)))
     return squares_left(squares, products, own.get("covariate_squares", np.zeros((q, q))), slopes)
 
 
-def _that_may_be_constant(reply: Arrays) -> Arrays:
-    """Return the part of an answer about the columns that are constant at the site after some slopes are removed.
+def _possibly_constant_columns(reply: Arrays) -> Arrays:
+    """Return the part of an answer about columns that may be constant at the site after slopes are removed.
 
-    No slopes leave less than those of the site itself. These columns are few, so they are kept for any number of sites.
+    The site's own least squares slopes leave the smallest sums of squares, so a column that varies after
+    their removal varies after the removal of any slopes. Few columns are left, so this part of the answer
+    can be kept for any number of sites.
     """
     slopes = np.zeros((0, len(reply["squares"])))
     if "covariate_products" in reply:
         slopes = inverse(np.asarray(reply["covariate_squares"])) @ np.asarray(reply["covariate_products"]).T
-    places = np.flatnonzero(_left_of(reply, slopes) <= _CONSTANT * reply["squares"])
+    places = np.flatnonzero(_residual_squares(reply, slopes) <= _CONSTANT * reply["squares"])
     found = {"n": reply["n"], "columns": places, "squares": reply["squares"][places]}
     if len(places) and "covariate_products" in reply:
         found["covariate_products"] = reply["covariate_products"][places]
@@ -308,10 +311,11 @@ def _that_may_be_constant(reply: Arrays) -> Arrays:
     return found
 
 
-def _as_they_were(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:
-    """Return means and deviations of sites before harmonizing, and the sites that these show to lie far from most.
+def _before_harmonizing(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:
+    """Return the sites' means and deviations before harmonizing, and the outlying sites.
 
-    The harmonized rows have equal location and scale at all sites, so they differ only in correlations.
+    Harmonized rows have the same location and scale at all sites, so they show only outlying correlations.
+    All other outlying sites are found from the rows before harmonizing.
     """
     rows = np.array([float(own["n"]) for own in sites])
     means = np.array([own["sums"] for own in sites]) / rows[:, None]
@@ -323,12 +327,12 @@ def _as_they_were(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:
 
 
 def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
-    """Return the part of the message that the inner opening uses."""
+    """Return the arrays of a message that belong to the inner opening."""
     return type(arrays)({name: a for name, a in arrays.items() if name in inner.asks})
 
 
 def _require_whole_rows(data: LocalData) -> None:
-    """Refuse missing values, and name their columns, because locations and scales need complete rows."""
+    """Raise DataError with the names of columns with missing values, because harmonizing needs complete rows."""
     if data.missing:
         seen = np.broadcast_to(np.asarray(data.moments().seen), data.d)
         names = labels.column_names(data.frame.names, data.d)
@@ -339,13 +343,13 @@ def _require_whole_rows(data: LocalData) -> None:
         )
 
 
-def _own_sums(data: LocalData, q: int) -> Arrays:
-    """Return a site's counts and sums, and squares and products about its own means, before harmonizing."""
+def _site_sums(data: LocalData, q: int) -> Arrays:
+    """Return a site's row count and sums, and its squares and products about its own means, before harmonizing."""
     d, joint = data.d, data if data.frame.covariates is None else data.joint_in(Frame())
     if joint.n < LEAST_ROWS:
         raise DataError(
-            f"Too few rows for reliable variances of a site: {data.who} has fewer than {LEAST_ROWS}. Leave it out, or "
-            "wait until it has 10 rows."
+            f"{data.who[:1].upper()}{data.who[1:]} has fewer than {LEAST_ROWS} rows, which are too few to estimate its "
+            "variances reliably. Leave it out, or wait until it has 10 rows."
         )
     units = np.zeros((joint.d, q))
     units[d : d + q] = np.eye(q)
@@ -362,7 +366,7 @@ def _own_sums(data: LocalData, q: int) -> Arrays:
     }
 
 
-def _in_common(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
+def _common_numbers(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
     """Return the numbers that all sites have in common."""
     asked: Covariates = state.covariates
     n, d = float(total["n"]), len(total["sums"])
@@ -381,8 +385,8 @@ def _in_common(state: Any, total: Arrays, answered: frozenset[int]) -> Covariate
         still = [name for name, a, b in zip(asked.adjusting, own, sums, strict=True) if not a > _CONSTANT * b**2 / n]
         if still:
             raise DataError(
-                f"The covariates of keep vary within no site: {enumeration(still)}. They differ only as sites do, so "
-                "they cannot be kept. Leave them out of keep."
+                f"These covariates of keep do not vary within any site: {enumeration(still)}. They vary only between "
+                "sites, so they cannot be kept. Leave them out of keep."
             )
         slopes, along = inverse(squares) @ products.T, sums
     grand = (total["sums"] - slopes.T @ along) / n

@@ -6,16 +6,18 @@ A row x in the frame, with scores t = Z'x along k components of variances v, has
     SPE = |x - Z t|^2             the distance from the span, the squared prediction error, also called Q
 
 In a run with `monitor`, every client counts its own rows by both distances. Each row is compared with
-the components of the other rows, as `stages.downdate` explains, so the counts show where new rows will
-lie. This needs eigenvectors of all rows together. If the components are not such eigenvectors, or have
-not converged, rows are compared with the components that were fitted to them, and the result says so.
+the components of the other rows, as `stages.downdate` explains, so the counts show the distances to
+expect of new rows. This requires components that are eigenvectors of the matrix of all rows. If they are
+not, or have not converged, rows are compared with the components that were fitted to them, and the
+result reports this.
 
-The bins are a sixteenth of an octave wide (4.4 %), from 2^-20 to 2^20 times the average, which is k for
-T2 and the variance left out for SPE. With more than `FEW` columns, the distances of rows differ little,
-so bins are finer near the average: see `Grid`. The grid follows from the number of columns and is in no
-message. Counts add up to the same numbers whichever client holds the rows, so masks cover them. Because
-the mean is 1, at most a share of 2^-20 of the rows lies beyond 2^20, so all quantiles up to 1 - 2^-20
-are within the bins.
+The bins are a sixteenth of an octave wide (4.4 %). They range from 2^-20 to 2^20 times the average
+distance, which is k for T2 and the residual variance for SPE. With more than `FEW` columns, the
+distances of rows differ little, so bins are finer near the average (see `Grid`). The grid depends only
+on the number of columns, so messages do not contain it. The total counts do not depend on which client
+holds which row, so masks can hide the counts of single clients. Relative to the average, distances have
+a mean of 1. At most a share of 2^-20 of the rows can therefore lie beyond 2^20, so all quantiles up to 1
+- 2^-20 are within the bins.
 """
 
 from __future__ import annotations
@@ -47,38 +49,39 @@ NEIGHBORS: Final = Kind(
     bound=lambda reach: float(reach.n),
     whole=True,
 )
-FEW: Final = 100  # with at most this many columns, all bins have the same width
-LEFT_OUT: Final = "left out"  # each row was compared with components that it had no part in
-ROWS: Final = "rows"  # the components were fitted to the rows
-_COARSE: Final = 16  # bins of an octave
-_FINE: Final = 256  # bins in an octave near the average, with many columns
-_OCTAVES: Final = 20  # octaves below and above the average
-_NEAR: Final = 2  # octaves below and above the average with fine bins
-_SLACK: Final = 1e-6  # the largest excess of a leverage over 1 by rounding
-_LEAST_ROWS: Final = 3  # with fewer rows, no components are left without one row and its mean
+FEW: Final = 100  # the largest number of columns for which all bins have the same width
+LEFT_OUT: Final = "left out"  # Each row was compared with components that were fitted without this row.
+ROWS: Final = "rows"  # Rows were compared with components that were fitted to them.
+_COARSE: Final = 16  # the number of bins per octave
+_FINE: Final = 256  # the number of bins per octave near the average, if there are many columns
+_OCTAVES: Final = 20  # the number of octaves that the bins cover on each side of the average
+_NEAR: Final = 2  # the number of octaves with fine bins on each side of the average
+_SLACK: Final = 1e-6  # the amount by which a leverage may exceed 1 because of rounding
+_LEAST_ROWS: Final = 3  # With fewer rows, removing a row and the mean leaves no components.
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The bins of distances, as multiples of the average. The first bin has no lower end, and the last bin
-    no upper end.
+    """A grid of bins for distances, in multiples of the average.
+
+    The first bin has no lower end, and the last bin has no upper end.
     """
 
     fine: bool
 
     @classmethod
     def of_columns(cls, d: int) -> Grid:
-        """Return the grid for rows with this number of columns."""
+        """Return the grid for rows with d columns."""
         return cls(d > FEW)
 
     @classmethod
     def of_counts(cls, counts: Array) -> Grid:
-        """Return the grid of a histogram, which follows from the histogram's length."""
+        """Return the grid of a histogram, according to the number of its bins."""
         return cls(counts.shape[-1] != cls(False).bins)
 
     @cached_property
     def edges(self) -> Array:
-        """The bounds between bins, as powers of two."""
+        """The boundaries between bins, which are powers of two with fractional exponents."""
         coarse = np.arange(-_OCTAVES * _COARSE, _OCTAVES * _COARSE + 1) / _COARSE
         if not self.fine:
             return np.asarray(np.exp2(coarse))
@@ -91,14 +94,14 @@ class Grid:
         return len(self.edges) + 1
 
     def count(self, values: Array) -> Array:
-        """Count the values in each bin."""
+        """Return the number of values in each bin."""
         known = np.nan_to_num(values, nan=0.0, posinf=np.inf)
         places = np.searchsorted(self.edges, known, side="right")
         return np.bincount(places, minlength=self.bins).astype(np.float64)
 
 
 def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
-    """Return T2 and SPE of framed rows (n x d), for components (d x k) with these variances."""
+    """Return T2 and SPE of rows in the frame (n x d), for components (d x k) with these variances."""
     X = np.asarray(rows, dtype=np.float64)
     scores = X @ Z
     rest = X - scores @ Z.T
@@ -107,12 +110,15 @@ def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
 
 
 def meaningful(variances: Array) -> int:
-    """Return how many variances, largest first, are larger than rounding. T2 divides by these only."""
+    """Return the number of variances above rounding errors. T2 divides only by these variances.
+
+    The variances are sorted, largest first.
+    """
     return int(np.sum(variances > max(ROUNDING * variances[0], 0.0)))
 
 
 def rescaled_columns(names: tuple[str, ...] | None, d: int) -> Array:
-    """Return which columns are divided by their own deviation: all except the ones made from text columns."""
+    """Return a boolean mask of the columns divided by their deviation: all but those made from text columns."""
     if names is None:
         return np.ones(d, dtype=bool)
     return np.array([not source_of(name) for name in names])
@@ -120,7 +126,7 @@ def rescaled_columns(names: tuple[str, ...] | None, d: int) -> Array:
 
 @dataclass(frozen=True)
 class HistogramsState:
-    """The components with which rows are compared, and the counts by T2 and SPE once they are known.
+    """The components with which rows are compared and, after the message, the counts by T2 and SPE.
 
     Attributes
     ----------
@@ -129,13 +135,13 @@ class HistogramsState:
     variances : ndarray of shape (k,)
         The variances of the components.
     rest : float
-        The variance left out.
+        The variance that the components leave out.
     values : ndarray of shape (p,)
         The sums of squares along Z, or an empty array if rows cannot be left out.
     mean_rest : float
         The mean sum of squares along each direction beyond Z.
     rows : int
-        Rows of all clients together.
+        The number of rows of all clients together.
     centered, deviation : bool
         Whether the mean of all rows was subtracted, and whether columns were divided by the deviations of all rows.
     counts : ndarray of shape (2, bins) or None
@@ -143,7 +149,7 @@ class HistogramsState:
     neighbors : int
         The number of rows that were left out together with their neighbors.
     removed : int
-        The degrees of freedom that covariates and sites took, if a regression on covariates was removed.
+        The degrees of freedom used by covariates and sites, if a regression on covariates was removed.
     inverse : ndarray of shape (q, q) or None
         The pseudo-inverse of the products of the covariates, if a regression on covariates was removed.
     """
@@ -164,16 +170,17 @@ class HistogramsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Histograms(Stage[HistogramsState]):
-    """Count rows by T2 / k and by SPE divided by the left-out variance in fixed bins, each row without itself.
+    """A stage that counts rows in fixed bins, by T2 / k and by SPE divided by the variance left out.
 
-    The client half compares rows with the ends of bins, so nodes serve this stage only if their rules name it.
+    Each row is compared with a fit to the other rows. The client half compares single rows with the edges of
+    bins, so nodes serve this stage only if their rules name it.
 
     Cost: a client needs 4 n_i d p flops, and an eigendecomposition of p + 1 columns for each row. The
     server sends p columns of d floats, and each client sends two histograms, once.
     """
 
     name: ClassVar[str] = "monitor"
-    fixed_set: ClassVar[bool] = True  # counts must come from all clients
+    fixed_set: ClassVar[bool] = True  # Counts must come from all clients.
     asks: ClassVar[Mapping[str, Ask]] = {
         "Z": BLOCK,
         "variances": VALUES,
@@ -239,11 +246,11 @@ class Histograms(Stage[HistogramsState]):
         k, rest = len(arrays["variances"]), float(arrays["rest"])
         grid = Grid.of_columns(data.d)
         counts, around = np.zeros((2, grid.bins)), 0
-        # A message may contain a variance of 0, and numpy's warnings would reveal something about the rows.
+        # If a message contains a variance of 0, numpy's warnings would reveal something about the rows.
         with np.errstate(all="ignore"):
             pairs, around = _distances(arrays, data)
             for t2, spe in pairs:
-                if "inverse" in arrays:  # skip rows that cannot be left out
+                if "inverse" in arrays:  # Rows that cannot be left out have no distances.
                     t2, spe = t2[~np.isnan(t2)], spe[~np.isnan(t2)]
                 counts += grid.count(t2 / k), grid.count(spe / rest if rest > 0.0 else np.zeros_like(spe))
         return {"counts": counts, "neighbors": np.array(float(counts[0].sum() if around else 0))}, memory
@@ -256,8 +263,8 @@ class Histograms(Stage[HistogramsState]):
         whole = (counts >= 0).all() and (counts == np.rint(counts)).all() and not np.ptp(counts.sum(axis=1))
         if not whole or grouped not in (0.0, float(counts[0].sum())):
             raise ProtocolError(
-                "The counts of an answer must be whole numbers, for as many rows by T2 as by SPE. Check the client's "
-                "data."
+                "The counts of an answer are not whole numbers, or they cover different numbers of rows by T2 and by "
+                "SPE. Install the same version of flower_pca at the client and at the server."
             )
 
     def server(self, state: HistogramsState, total: Arrays, answered: frozenset[int]) -> HistogramsState:
@@ -278,9 +285,9 @@ class Histograms(Stage[HistogramsState]):
 
 
 def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:
-    """Return the mean sum of squares along each direction beyond those with these values.
+    """Return the mean sum of squares along each of the directions that have none of these values.
 
-    `rows` is the number of rows, less one if their mean was subtracted.
+    `rows` is the number of rows, minus one if their mean was subtracted.
     """
     directions = min(rows, d) - len(values)
     left = trace - float(values.sum())
@@ -290,7 +297,7 @@ def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:
 
 
 def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, Array]], int]:
-    """Return T2 and SPE of all rows by blocks, and how many rows around each row are left out with it."""
+    """Return an iterator over T2 and SPE of all rows by blocks, and the number of neighbors left out on each side."""
     Z = arrays["Z"].astype(np.float64)
     variances = arrays["variances"]
     if not len(arrays["values"]):
@@ -312,7 +319,7 @@ def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, A
 
 
 def _hat(arrays: Arrays, data: LocalData) -> Array | None:
-    """Return what `Downdate` needs of the covariates, or None if no regression was removed."""
+    """Return the lines of F for the client's rows (see `stages.downdate`), or None if no regression was removed."""
     known = data.frame.covariates
     if "inverse" not in arrays or known is None:
         return None
@@ -324,7 +331,10 @@ def _hat(arrays: Arrays, data: LocalData) -> Array | None:
 
 
 def _check(arrays: Arrays, data: LocalData) -> None:
-    """Refuse arrays that numpy would broadcast over the rows. A unit for each row would reveal it by its place."""
+    """Raise ProtocolError for arrays that numpy would broadcast over the rows.
+
+    With a different number for each row, a message could single out rows by their position.
+    """
     Z, variances, values = (arrays[name] for name in ("Z", "variances", "values"))
     d, rows = data.d, float(arrays["rows"])
     known, inverse = data.frame.covariates, arrays.get("inverse")

@@ -1,11 +1,12 @@
-"""Lanczos: estimates of the largest eigenvalues of several symmetric matrices, from few products with blocks.
+"""Block Lanczos estimates of the largest eigenvalues of several symmetric matrices, from few products.
 
-Each matrix has its own blocks of the same width, which begin with random columns. A message brings the
-products of the newest blocks. The next blocks are the parts of these products orthogonal to all blocks
-so far. After m messages, the estimate is what polynomials of degree m - 1 can reach from the random
-columns. It is never above the true largest eigenvalue, and equally far below it for matrices with
-similar eigenvalues. A few messages therefore suffice to compare tables that are all treated in the same
-way (block Lanczos: Golub, Underwood 1977).
+Each matrix has its own blocks. All blocks have the same width, and the first block is random. Each
+message returns the products of the newest blocks. The next blocks are the parts of these products that
+are orthogonal to all blocks so far. After m messages, the estimate is the largest Ritz value on the
+Krylov space of the random columns with polynomials up to degree m - 1. An estimate is never above the
+true largest eigenvalue, and is about equally far below it for matrices with similar eigenvalues.
+A few messages are therefore enough to compare tables that are all treated in the same way (block
+Lanczos: Golub, Underwood 1977).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-_SAME: Final = 1e-8  # below this share of the largest square, two directions are the same
+_SAME: Final = 1e-8  # the relative size of a squared difference up to which two directions count as the same
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class Lanczos:
     Q : ndarray of shape (t, d, columns)
         Orthonormal columns for each matrix, the newest block last.
     Y : ndarray
-        The products of all blocks but the newest.
+        The products of all blocks except the newest.
     away : ndarray of shape (d, k)
-        Orthonormal directions that are removed from the first matrix.
+        The orthonormal directions that are removed from the first matrix.
     """
 
     Q: Array
@@ -41,12 +42,12 @@ class Lanczos:
 
     @classmethod
     def begin(cls, tables: int, width: int, away: Array, seed: int) -> Lanczos:
-        """Begin before the first message, with random blocks of this many columns."""
+        """Return the state before the first message, with random blocks of `width` columns for each table."""
         d = len(away)
         drawn = linalg.random_block(d, tables * width, seed).reshape(d, tables, width)
         Q = np.ascontiguousarray(drawn.transpose(1, 0, 2))
         none = np.empty((tables, d, 0))
-        return cls(_beside(Q, none, away), none, away)
+        return cls(_orthogonal_part(Q, none, away), none, away)
 
     @property
     def width(self) -> int:
@@ -59,11 +60,11 @@ class Lanczos:
         return self.Q[:, :, self.Y.shape[2] :]
 
     def take(self, products: Array, *, more: bool) -> Lanczos:
-        """Take the products of the newest blocks, and make the next blocks if there are to be `more`."""
+        """Add the products of the newest blocks, and compute the next blocks if `more` messages follow."""
         known = replace(self, Y=np.concatenate([self.Y, products], axis=2))
         if not more:
             return known
-        block = _beside(products, self.Q, self.away)
+        block = _orthogonal_part(products, self.Q, self.away)
         return replace(known, Q=np.concatenate([self.Q, block], axis=2))
 
     def values(self) -> Array:
@@ -73,10 +74,11 @@ class Lanczos:
         return np.asarray(np.linalg.eigvalsh(symmetric)[:, ::-1])
 
 
-def _beside(blocks: Array, Q: Array, away: Array) -> Array:
-    """Return orthonormal columns of the blocks' part orthogonal to Q and, for the first matrix, to `away`.
+def _orthogonal_part(blocks: Array, Q: Array, away: Array) -> Array:
+    """Return orthonormal columns that span the part of the blocks orthogonal to Q.
 
-    The projection is done twice, because a remainder that is mostly rounding contains a part of Q.
+    For the first matrix, the columns are also orthogonal to `away`. The projection is done twice, because a
+    small remainder has rounding errors along Q.
     """
     for _ in range(2):
         blocks = blocks - Q @ (Q.transpose(0, 2, 1) @ blocks)
@@ -87,9 +89,9 @@ def _beside(blocks: Array, Q: Array, away: Array) -> Array:
 
 
 def join(V: Array, CV: Array, Q: Array, CQ: Array) -> tuple[Array, Array, Array]:
-    """Return Ritz values of C on span([V, Q]), largest first, with vectors and products.
+    """Return the Ritz values of C on span([V, Q]), largest first, with their vectors and products.
 
-    Directions that V and Q have in common are counted once.
+    Directions that V and Q have in common are used only once.
     """
     A = np.hstack([V, Q])
     CA = np.hstack([CV, CQ])

@@ -1,8 +1,8 @@
-"""The closing stage for components that are not orthonormal: their shares of variance and the rows' variance.
+"""The closing stage for components that are not orthonormal, which computes the variance that each of them adds.
 
 A Rayleigh-Ritz step would rotate the components, and a rotation destroys their sparsity. Statements about
-rows therefore refer to the components' span, with the orthonormal axes along which rows vary most within
-it: see `Model.axes`.
+rows therefore refer to the span of the components and use the orthonormal axes of this span along which
+rows vary most (see `Model.axes`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CROSS: Final = "cross"  # the key of Z'CZ in the model
 
 @dataclass(frozen=True)
 class ObliqueState:
-    """The components and, once it is known, their product with C."""
+    """The components and, once known, their product with C."""
 
     Z: Array
     Y: Array | None
@@ -31,9 +31,9 @@ class ObliqueState:
 
 @dataclass(frozen=True, kw_only=True)
 class Oblique(AsksForProduct, Stage[ObliqueState]):
-    """The closing stage for oblique components: Z'CZ, and the variance that each component adds to the earlier ones.
+    """A closing stage for oblique components that computes Z'CZ and the variance that each component adds.
 
-    It needs no message if C Z is known.
+    The added variance is measured on top of all earlier components. If C Z is known, no message is needed.
 
     Cost: a client needs 4 n_i d k flops, and k columns of d floats travel each way, once.
     """
@@ -70,5 +70,5 @@ class Oblique(AsksForProduct, Stage[ObliqueState]):
 
 
 def _trace_within(Z: Array, cross: Array) -> float:
-    """Return the trace of C on the span of these columns. `cross` is their Z'CZ."""
+    """Return the trace of C restricted to the span of Z, from `cross` = Z'CZ."""
     return float(np.trace(np.linalg.pinv(Z.T @ Z) @ cross))

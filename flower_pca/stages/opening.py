@@ -1,14 +1,16 @@
-"""The opening: one message that yields count, mean, scale, total variance and the first product.
+"""The opening, a single message from which count, mean, scale, total variance and the first product follow.
 
-A client centers its answer by its own mean, and the server merges clients one after another. `finish`
-turns the merged answer into the frame and the totals. It also returns a first basis with its product,
-if scale and missing values have left the product usable. What clients report about themselves is
-checked before it counts.
+A client centers its answer by its own mean, and the server merges the answers one after another.
+`finish` computes the frame and the totals from the merged answer. It also returns a first basis, with
+its product if the product is still usable after scaling and with missing values. The server checks what
+clients report about themselves before it uses the reports.
 
-From the totals, the module also decides the divisors of columns, the replacement of missing values, and
-whether the rows of all clients can be used. Errors name columns that make a PCA impossible.
+From the totals, the module also computes the divisors of columns and the values that replace missing
+values, and checks whether the rows of all clients allow a PCA. Errors name the columns that make a PCA
+impossible.
 
-`ScalingOnly` is a run of an opening alone, which computes only means and deviations.
+`ScalingOnly` is the algorithm of a run that consists of an opening alone. It computes only means and
+deviations.
 """
 
 from __future__ import annotations
@@ -33,45 +35,45 @@ from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import outlying_sites
 
-_CONSTANT: Final = 8.0  # a deviation up to this many roundings of the mean counts as 0
-_ALIKE: Final = 64.0  # the same limit for all columns together
-_LEAST: Final = 1e-290  # smaller squares lose digits
-_LEAST_SINGLE: Final = 1e-36  # The same, in single precision.
-_SINGLE: Final = 1e-10  # a precision between single and double
-_LARGEST: Final = 1e139  # The largest sums of squares.
-_LARGEST_SINGLE: Final = 1e37  # The same, in single precision.
+_CONSTANT: Final = 8.0  # a deviation up to this multiple of the rounding error of the mean counts as 0
+_ALL_CONSTANT: Final = 64.0  # the same multiple for the test whether all rows are equal
+_LEAST: Final = 1e-290  # Smaller squares lose digits in double precision.
+_LEAST_SINGLE: Final = 1e-36  # Smaller squares lose digits in single precision.
+_SINGLE: Final = 1e-10  # a relative precision between single and double precision
+_LARGEST: Final = 1e139  # the largest sum of squares that is accepted in double precision
+_LARGEST_SINGLE: Final = 1e37  # the largest sum of squares that is accepted in single precision
 _TOO_SMALL: Final = "below 1e-145, which is too small for"
-_NAMED: Final = 10  # the most columns that an error names
+_MOST_NAMED: Final = 10  # the maximum number of columns that an error names
 
 
 def require_size(data: Any, moments: Moments) -> None:
     """Raise DataError if a client's rows are so large that their sums of squares overflow.
 
-    The decision depends only on the rows, not on the message, and does not say how large the rows are.
-    Otherwise, a server could send larger and larger blocks until it gets this error, and measure the
-    rows in this way.
+    The decision depends only on the rows and not on the message, and the error does not report how large
+    the rows are. Otherwise, a server could measure the rows by sending larger and larger blocks until the
+    error occurs.
     """
     if data.dtype == np.float32:
         largest = _LARGEST_SINGLE
     else:
         largest = _LARGEST
-    # The mean counts too, because a site of one row has no squares about its own mean.
+    # The squared mean is included, because a single row has no sum of squares about its own mean.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = moments.m2 + moments.n * moments.mean**2
-    if float(squares.sum(dtype=np.float64)) <= largest:  # The comparison fails for NaN.
+    if float(squares.sum(dtype=np.float64)) <= largest:  # This comparison is False for NaN.
         return
-    # This takes another pass over the rows, so it happens only if they are refused.
+    # The peaks take another pass over the rows, so they are computed only if the rows are refused.
     peak, names = data.peak(), getattr(data, "names", None)
     j = int(np.argmax(peak))
     raise DataError(
         f"The data of {data.who} has a number that is too large in column {j if names is None else names[j]}: at most "
-        "1e+65 is possible, or 1e+16 in single precision. Scale the data, or correct it: such a large number often "
-        "stands for a missing value."
+        "1e+65 is possible, or 1e+16 in single precision. Scale the column, or correct the number, which may be a code "
+        "for a missing value."
     )
 
 
 def frame_of(total: Arrays, model: Model) -> Frame:
-    """Return the common frame from these sums. The mean of the present values replaces missing ones."""
+    """Return the common frame that follows from the totals, in which column means replace missing values."""
     mean, names = total["mean"], model.feature_names
     fill = None
     if "count" in total:
@@ -85,36 +87,36 @@ def frame_of(total: Arrays, model: Model) -> Frame:
 def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
     """Raise DataError if all rows are equal, or their variance is too small to find components.
 
-    `mean` is the subtracted mean in absolute value, and `eps` the precision of the coarsest client.
+    `mean` is the absolute value of the subtracted mean. `eps` is the precision of the least precise client.
     """
     what, least = "The rows of all clients together", _LEAST if eps < _SINGLE else _LEAST_SINGLE
-    if (np.sqrt(squares / n) <= _ALIKE * np.finfo(np.float64).eps * mean).all():
+    if (np.sqrt(squares / n) <= _ALL_CONSTANT * np.finfo(np.float64).eps * mean).all():
         if (mean**2 >= _LEAST).any():
-            got = "the same row everywhere"
+            got = "are all the same"
         else:
-            got = "zeros only, or numbers whose squares are 0"
-        raise DataError(f"{what} are {got}, so there are no components. Check the columns.")
+            got = "contain only zeros, or numbers whose squares are 0"
+        raise DataError(f"{what} {got}, so there are no components. Check the columns of the data.")
     if squares.sum() < least:
-        got = f"squares of {squares.sum():.1e} together"
+        got = f"their squares add up to only {squares.sum():.1e}"
         raise DataError(
-            f"{what} are too small: {got}. Numbers must be at least {np.sqrt(least):.0e} in size. Scale the data."
+            f"{what} are too small: {got}. Rescale the data so that numbers are at least {np.sqrt(least):.0e} in size."
         )
 
 
 _STD: Final = option("scale", "std")
 _OR_STD: Final = f", or use {_STD}."
-_OFF: Final = 1e-6  # the largest error of a mean by rounding under masks
-_COLUMNS: Final = "<columns>"  # a placeholder for the names in a sentence
+_MEAN_ERROR: Final = 1e-6  # the largest rounding error of a mean under masks
+_COLUMNS: Final = "<columns>"  # a placeholder for the names of columns in an error message
 
 
 def scale_of(
     kind: str | None, total: Arrays, names: Sequence[str] | None, shared: Collection[str] = ()
 ) -> Array | None:
-    """Return the divisor of each column, or None for no scale.
+    """Return the divisor of each column, or None if columns are not scaled.
 
-    It is the column's deviation, its largest absolute value, or the deviation that the frequency of an allele
-    implies. If only deviations are needed ("deviation"), a constant column stays as it is. Columns that are
-    `shared` are divided by the root of their mean, which is the share of rows with a 1.
+    The divisor is the column's deviation, its largest absolute value, or the deviation that the frequency
+    of an allele implies. With "deviation", which computes deviations only, a constant column has the divisor
+    1. Columns in `shared` are divided by the root of their mean, which is the share of rows with a 1.
     """
     if shared:
         return _with_shares(kind, total, list(names or ()), shared)
@@ -128,7 +130,7 @@ def scale_of(
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
         case "genotype":
             mean = total["mean"]
-            outside = (mean < -_OFF) | (mean > 2.0 + _OFF)
+            outside = (mean < -_MEAN_ERROR) | (mean > 2.0 + _MEAN_ERROR)
             what = f"{option('scale', 'genotype')} counts an allele, and the mean of {_COLUMNS} is not between 0 and 2"
             _refuse(what, outside, "Drop ", _OR_STD, names)
             return genotype_scale(mean, int(total["n"]))
@@ -147,10 +149,13 @@ def scale_of(
 
 
 def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Collection[str]) -> Array:
-    """Divide some columns by the root of their share. A column that no row has stays as it is."""
+    """Return the divisors if the `shared` columns are divided by the root of their share of rows with a 1.
+
+    A shared column without a 1 has the divisor 1.
+    """
     means = total["mean"]
     by_share = np.array([name in shared for name in names])
-    # All columns are computed at once. Roots of negative means are not used.
+    # The roots of columns that are not shared may have negative means. They are not used.
     roots = np.sqrt(np.abs(means))
     divisor = np.where(by_share & (means > 0.0), roots, 1.0)
     others = {name: a[~by_share] if np.shape(a) == means.shape else a for name, a in total.items()}
@@ -161,7 +166,11 @@ def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Coll
 
 
 def _refuse(what: str, bad: Array, do: str, end: str, names: Sequence[str] | None) -> None:
-    """Raise DataError if a column is bad, with names or numbers of bad columns, the remedy and the `end`."""
+    """Raise DataError if any column is bad.
+
+    The message consists of `what` with the names or numbers of the bad columns, and of the remedy `do`
+    followed by `end`.
+    """
     columns = np.flatnonzero(bad).tolist()
     if not columns:
         return
@@ -175,37 +184,38 @@ def _refuse(what: str, bad: Array, do: str, end: str, names: Sequence[str] | Non
 
 
 def in_brief(names: Sequence[str]) -> str:
-    """List the first of many names, and the number of the others."""
-    first = ", ".join(names[:_NAMED])
-    if len(names) > _NAMED:
-        return f"{first} and {len(names) - _NAMED} more"
+    """Return the first names and, if there are more, the number of the remaining names."""
+    first = ", ".join(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        return f"{first} and {len(names) - _MOST_NAMED} more"
     return first
 
 
-# The largest condition number of the scaled block with which the first product is kept
-_KEEP: Final = 1e3
-# The lowest precision in which products are computed
+# The first product is kept if the condition number of the scaled block is at most this number.
+_LARGEST_CONDITION: Final = 1e3
+# The relative rounding error of single precision, the lowest precision in which products are computed
 _COARSEST: Final = float(np.finfo(np.float32).eps)
-# The key of the clients' reports about themselves, beside the merged arrays
-_SAYINGS: Final = "said"
-# The keys of single clients' figures in the model
+# The key under which the merged arrays hold the clients' reports about themselves
+_REPORTS: Final = "said"
+# The keys of the model's statistics of single clients
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
 SITE_SUMS: Final = "site_sums"  # the sums of each client's rows, in the frame
-OUTLYING: Final = "outlying_sites"  # a row for each site that lies far from most: its index, kind, column and distance
-_COMPARED: Final = 2**15  # the most numbers with which the server compares columns of clients
-SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients
-SAID: Final = ("n", "eps", "mean", "m2", "count")  # the parts of a client's report that its claim is computed from
-# The parts that are kept if clients are few enough to compare their columns
+OUTLYING: Final = "outlying_sites"  # one row for each outlying site: its index, kind, column and distance
+_COMPARED: Final = 2**15  # the largest number of clients times columns for which the server compares clients by column
+SUMMED: Final = 2**20  # the largest number of clients times columns for which the server keeps sums of single clients
+SAID: Final = ("n", "eps", "mean", "m2", "count")  # the parts of a client's report from which its claim is computed
+# The parts of a report that are kept if the server compares clients by column
 _TO_COMPARE: Final = (*SAID, "product")
-# The parts that are kept if only the sums of the clients' rows are needed
+# The parts of a report that are kept if the server needs only the sums of the clients' rows
 _TO_SUM: Final = ("n", "mean", "count")
 
 
 @dataclass(frozen=True)
 class OpeningState:
-    """The block to multiply (an array, or the seed and width of a Gaussian one), and the merged answers.
+    """The block to multiply, and the merged answers.
 
-    `said` holds what each client has reported about its own rows, with which later answers are compared.
+    The block is an array, or the seed and width of a Gaussian block. `said` holds the reports of the clients
+    about their own rows, with which later answers are compared.
     """
 
     seed: int
@@ -219,21 +229,21 @@ class OpeningState:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening(Stage[OpeningState]):
-    """The opening in one message: every client answers in its own local frame, and the server computes the global one.
+    """An opening in one message. Every client answers in its local frame, and the server computes the global frame.
 
-    With its own mean m_i, a client sends n_i, m_i, the squared deviations of each column, and P_i =
+    With its own mean m_i, a client sends n_i, m_i, the sum of squared deviations of each column, and P_i =
     X_i'(X_i B) with its rows centered at m_i. Two answers merge exactly, by the pairwise update: with e
     = m_b - m_a, P = P_a + P_b + (n_a n_b / n) e (e'B). So memory stays O(d p), no digits cancel, and C
     B in the global frame is known after one message. The server applies a scale D: D^-1 C D^-1 (D B) =
     D^-1 (C B).
 
-    If values are missing, a client also sends the number of values of each column, and mean and squared
-    deviations are those of the present values. The product then has zeros for missing values about the
-    client's own mean, not about the global mean. It serves only as a start, and the next message
-    measures the product again.
+    If values may be missing, a client also sends the number of values of each column, and means and squared
+    deviations are those of the present values. In the product, missing values are then 0 relative to the
+    client's own mean instead of the global mean. The product therefore serves only as a start, and the next
+    message measures it again.
 
-    With `judged`, the server checks each client's report for contradictions, and keeps two columns of
-    it to check later answers. A simulation needs neither.
+    With `judged`, the server checks each client's report for contradictions, and keeps two columns of the
+    report to check later answers. A simulation does not need these checks.
 
     Cost: a client needs 4 n_i d p flops, and sends p + 2 to p + 4 columns of d floats. The server sends
     a seed or the block.
@@ -244,7 +254,7 @@ class Opening(Stage[OpeningState]):
 
     width: int
     judged: bool = True
-    bits: int = 64  # the bits of products on the network
+    bits: int = 64  # the number of bits of each entry of a product on the network
 
     def start(self, model: Model) -> OpeningState:
         gaps = model.missing != "error"
@@ -275,7 +285,7 @@ class Opening(Stage[OpeningState]):
             data.complete()
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
-        # Overflow is refused below, by an error that does not reveal sizes.
+        # Overflow is refused by `require_size`, whose error does not reveal sizes.
         with np.errstate(over="ignore", invalid="ignore"):
             m, product = data.local_product(block.astype(data.dtype, copy=False))
         require_size(data, m)
@@ -285,34 +295,36 @@ class Opening(Stage[OpeningState]):
             up["count"] = np.broadcast_to(m.seen, data.d)
         if arrays["peaks"]:
             up["peak"] = data.peak()
-        # The client's memory belongs to another frame and maybe to another set of clients, so it is dropped.
+        # The client's memory belongs to another frame, and maybe to another set of clients, so it is dropped.
         return up, {}
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
         if not reply["m2"].min(initial=0.0) >= 0.0:
             raise ProtocolError(f"An answer has negative sums of squared deviations. {OTHER_CLIENT}")
         if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
-            raise ProtocolError(f"An answer counts more values than rows, or fewer than none. {OTHER_CLIENT}")
+            raise ProtocolError(
+                f"An answer counts more values than rows, or has a negative count of values. {OTHER_CLIENT}"
+            )
         eps = float(reply["eps"])
-        # Bounds on a client's answers grow with eps, so no client may name an eps larger than products have.
+        # Bounds on a client's answers grow with eps, so a client must not report a larger eps than its products have.
         if not 0.0 < eps <= _COARSEST:
             raise ProtocolError(
-                f"An answer says that its numbers have the precision {eps}, but only values above 0 and up to "
-                f"{_COARSEST:g} are possible. {OTHER_CLIENT}"
+                f"An answer reports a precision of {eps}, but only values above 0 and up to {_COARSEST:g} are "
+                f"possible. {OTHER_CLIENT}"
             )
         if self.judged:
             check_opening(reply, _block(state, len(reply["mean"])), bits=self.bits)
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            said = _with_saying((total or {}).get(_SAYINGS, {}), client, reply, judged=self.judged)
-            return {**_both(state, total, reply), _SAYINGS: said}
+            said = _with_report((total or {}).get(_REPORTS, {}), client, reply, judged=self.judged)
+            return {**_merge_answers(state, total, reply), _REPORTS: said}
 
         return merge
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         arrays = dict(total)
-        said = {i: own for i, own in (arrays.pop(_SAYINGS, None) or {}).items() if i in answered}
+        said = {i: own for i, own in (arrays.pop(_REPORTS, None) or {}).items() if i in answered}
         return replace(state, total=arrays, said=said)
 
     def status(self, state: OpeningState) -> Status | None:
@@ -323,7 +335,7 @@ class Opening(Stage[OpeningState]):
         total = state.total
         n, d = int(total["n"]), len(total["mean"])
         frame = frame_of(total, model)
-        off = total["mean"] - frame.centre  # the mean of the rows in the frame
+        off = total["mean"] - frame.centre  # the mean of the centered rows
         squares = total["m2"] + n * off**2
         require_variance(squares, np.abs(frame.centre), n, float(total["eps"]))
         block = _block(state, d)
@@ -334,7 +346,7 @@ class Opening(Stage[OpeningState]):
             product = frame.unscale(product)
         Q, R = linalg.qr(block)
         whole = np.all(total.get("count", n) == n)
-        known = whole and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
+        known = whole and (R.size == 0 or np.linalg.cond(R) <= _LARGEST_CONDITION)
         return after_opening(
             model,
             frame=frame,
@@ -347,18 +359,19 @@ class Opening(Stage[OpeningState]):
             trace=float(np.sum(squares / frame.divisor**2)),
             offset=n * float(np.sum((off / frame.divisor) ** 2)),
             sites=_sites(state, frame),
-            # without a product, the start gets a power step
+            # If the product is not usable as such, its columns still give a better start, as after a power step.
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )
 
 
-def _with_saying(
+def _with_report(
     said: dict[int, dict[str, Array]] | None, client: int, reply: Arrays, *, judged: bool
 ) -> dict[int, dict[str, Array]] | None:
-    """Add an answer to the clients' reports, as far as they are useful with this many clients.
+    """Add the useful parts of an answer to the clients' reports, or return None if reports are no longer useful.
 
-    With more clients, the other parts are dropped for all of them. Return None if nothing is useful any more.
+    The more clients there are, the fewer parts of their reports are kept. Parts that are no longer kept are
+    removed from earlier reports, too.
     """
     if said is None:
         return None
@@ -375,10 +388,10 @@ def _with_saying(
 
 
 def _sites(state: OpeningState, frame: Frame) -> Arrays:
-    """Return the figures by which the server compares single clients, unless there are too many clients or columns.
+    """Return the statistics by which the server compares single clients, if clients and columns are few enough.
 
-    They are the number of rows and the sum of the rows in the frame, and with fewer clients also the
-    means and deviations of their columns.
+    They are the number and the sum of each client's rows in the frame. For few clients and columns, they
+    also include the means and deviations of each client's columns, and the outlying clients.
     """
     keys = sorted(state.said)
     if len(keys) < 2 or len(keys) * len(state.said[keys[0]]["mean"]) > SUMMED:
@@ -386,7 +399,8 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
     sites = [state.said[key] for key in keys]
     rows = np.array([int(site["n"]) for site in sites])
     found = {SITE_KEYS: np.array(keys, dtype=np.uint64), SITE_ROWS: rows, SITE_SUMS: _sums(sites, rows, frame)}
-    if found[SITE_SUMS].size > _COMPARED or "m2" not in sites[0]:  # more clients may have answered at first
+    # The deviations may be missing although clients are few, because more clients had answered before.
+    if found[SITE_SUMS].size > _COMPARED or "m2" not in sites[0]:
         return found
     found[SITE_MEANS] = np.array([site["mean"] for site in sites])
     squares = [site["m2"] / np.maximum(site.get("count", site["n"]), 1) for site in sites]
@@ -396,10 +410,10 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
 
 
 def _sums(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
-    """Return the sum of each site's rows in the frame, as `Moments.sums` does for one site, in place.
+    """Return the sum of each site's rows in the frame, like `Moments.sums` for a single site.
 
-    For each column, it is the mean less the centre, times the number of values, plus the fill value times the number
-    of missing values.
+    In each column, the sum is the number of values times the centered mean, plus the number of missing values
+    times the centered fill value.
     """
     sums = np.array([site["mean"] for site in sites], dtype=np.float64)
     sums -= frame.centre
@@ -415,10 +429,10 @@ def _sums(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
 
 
 def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Array:
-    """Describe the sites that lie far from most others, one line each."""
+    """Return the outlying sites as an array with one row for each site."""
     block, products = None, None
     complete = all("product" in site and "count" not in site for site in sites)
-    if complete and sites[0]["product"].size:  # With missing values, products have zeros in their place.
+    if complete and sites[0]["product"].size:  # If values are missing, products cannot be compared.
         block = _block(state, found[SITE_MEANS].shape[1])
         products = np.array([site["product"] for site in sites], dtype=np.float64)
     means, deviations = found[SITE_MEANS], found[SITE_DEVIATIONS]
@@ -436,13 +450,13 @@ def after_opening(model: Model, **known: Any) -> Model:
 
 
 def precision_of(data: LocalData) -> Arrays:
-    """Return whether products are in single precision and whether they come from rows, as 1 or 0 for sums."""
+    """Return flags for products in single precision and for products from rows. They are 0 or 1, so they add up."""
     single, by_rows = data.dtype == np.float32, data.answers == "rows"
     return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
 
 
 def eps_of(total: Arrays) -> float:
-    """Return the precision of the client with the lowest precision, from these sums."""
+    """Return the precision of the least precise client, from the sums of the clients' flags."""
     return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
 
 
@@ -450,12 +464,15 @@ _OTHER_START: Final = "The run starts from components of "
 
 
 def blames_start(refusal: str) -> bool:
-    """Return whether a client has refused an opening because the components of the start do not fit its rows."""
+    """Return whether a client refused an opening because the start components do not match its rows."""
     return refusal.startswith(_OTHER_START)
 
 
 def start_mismatch(start: int, d: int) -> str:
-    """Say that the components of the start do not fit the rows. Either of the two may be the mistake."""
+    """Return the message that the start components and the rows have different numbers of columns.
+
+    Either number may be the wrong one.
+    """
     return (
         f"{_OTHER_START}{labels.count(start, 'column')}, but the rows have {d}. If {d} is right, "
         f"start from a result of {labels.count(d, 'column')}, or leave the start out."
@@ -463,21 +480,21 @@ def start_mismatch(start: int, d: int) -> str:
 
 
 def block_of(arrays: Arrays, d: int) -> Array:
-    """Return the block that an opening requests, which a message contains as an array, or as width and seed."""
+    """Return the block of an opening, which the message contains as an array or as width and seed."""
     if "block" in arrays:
         return arrays["block"]
     return block_or_drawn(None, d, int(arrays["width"]), int(arrays["seed"]))
 
 
 def block_or_drawn(block: Array | None, d: int, width: int, seed: int) -> Array:
-    """Return the block, or without one a Gaussian block with at most as many columns as rows."""
+    """Return the block, or if it is None a Gaussian block with at most as many columns as rows."""
     if block is None:
         return linalg.random_block(d, min(width, d), seed)
     return block
 
 
 def shape_of(arrays: Arrays, d: int | None) -> Shape:
-    """Return the shape of the block and of its product, with None for sides that are not known yet."""
+    """Return the shape of the block and of its product, with None for dimensions that are not known yet."""
     if "block" in arrays:
         return arrays["block"].shape
     return d, None if d is None else min(int(arrays["width"]), d)
@@ -487,8 +504,8 @@ def _block(state: OpeningState, d: int) -> Array:
     return block_or_drawn(state.block, d, state.width, state.seed)
 
 
-def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
-    """Merge one more answer, about its own mean, with the answers so far, about the common mean."""
+def _merge_answers(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
+    """Merge an answer, about its own mean, into the answers so far, about their common mean."""
     if a is None:
         return dict(b)
     first = Moments(int(a["n"]), a["mean"], a["m2"], a.get("count"))
@@ -501,10 +518,10 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
     e = b["mean"] - a["mean"]
     if both.count is not None:
         found["count"] = both.count
-        # Without a value there is no mean.
+        # A column without values has no mean.
         seen = (a["count"] > 0) & (b["count"] > 0)
         e = np.where(seen, e, 0.0)
-    # The numbers are floats, because the product of two numbers of rows may be beyond 64 bits.
+    # The row counts are converted to floats, because the product of two row counts may exceed 64 bits.
     weighted = float(a["n"]) * float(b["n"]) / both.n * e
     along = e @ _block(state, len(e))
     between = np.dot(weighted[:, None], along[None])
@@ -519,10 +536,10 @@ class ScalingOnlyState:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingOnly(EmptyStage[ScalingOnlyState]):
-    """The algorithm of a run that consists of an opening only. It ends before its first message.
+    """The algorithm of a run that consists of an opening only. It ends before its own first message.
 
-    Cost: that of the opening without a block: some passes over the rows, and two to four columns of d
-    floats from each client. It takes one message, or two under masks.
+    Cost: an opening without a block, for which a client needs a few passes over the rows, and sends two to
+    four columns of d floats. The opening takes one message, or two messages under masks.
     """
 
     name: ClassVar[str] = "standardize"

@@ -1,9 +1,10 @@
-"""Sites whose rows lie far from those of most sites: other units, other columns, or one row many times.
+"""Detection of outlying sites, for example with other units, with swapped columns, or with one row many times.
 
-The opening shows the number of rows, the means and the deviations of each site, and the product of its
-covariance with one block. Each figure is compared with the median over sites, which no minority of
-sites can move far. So all bad sites are found as long as they are less than half. Leaving out one site
-at a time would not find them, because bad sites would hide each other.
+The answers to the opening contain the number of rows, the means and the deviations of each site, and the
+product of its covariance with one block. Each of these statistics is compared with the median over
+sites, because a minority of sites cannot move a median far. All outlying sites are therefore found as
+long as they are fewer than half. Leaving out one site at a time would not find several outlying sites,
+because they hide each other.
 """
 
 from __future__ import annotations
@@ -17,28 +18,29 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-FEWEST_ROWS: Final = 20  # the fewest rows of a site that is compared
-_FEWEST_SITES: Final = 3
-_FAR: Final = 3.0  # A mean is far if it differs from the usual one by this many deviations within a site.
-_WIDE: Final = 7.0  # the ratio to the usual deviation above which a column has another spread
-# The ratio if there are fewer than _SEVERAL_SITES sites, because rare values then make usual deviations small
+FEWEST_ROWS: Final = 20  # the minimum number of rows of a site that is compared
+_FEWEST_SITES: Final = 3  # the minimum number of sites for a comparison
+_FAR: Final = 3.0  # A mean is outlying if it differs from the usual mean by this many usual deviations of a site.
+_WIDE: Final = 7.0  # the ratio to the usual deviation above which a deviation is outlying
+# With fewer than _SEVERAL_SITES sites, the ratio is larger, because rare values can make usual deviations small.
 _WIDE_AMONG_FEW, _SEVERAL_SITES = 30.0, 5
-_CELL: Final = 70.0  # A single cell that is off by this many deviations must not suffice to make a small site far.
-# the fewest columns with another spread, some larger and some smaller, that indicate swapped columns
+_CELL: Final = 70.0  # A single cell that is off by this many deviations must not make a small site outlying.
+# Swapped columns are reported if at least this many deviations differ, some of them larger and some smaller.
 _SEVERAL: Final = 3
-_SWAPPED: Final = 1.5  # the ratio of deviations for each of these
-_ACCIDENT: Final = 0.01  # the probability below which constant rows are no accident
-_TURNED: Final = 0.5  # a share of the size of a column's usual covariances
-# Multiples of the usual difference between sites, or of that by chance, whichever is larger.
-_SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_COVARIANCES = 6.0, 5.0, 4.0
+_SWAPPED: Final = 1.5  # the minimum ratio of deviations for columns that may be swapped
+_ACCIDENT: Final = 0.01  # If constant columns have a lower probability than this, they are no coincidence.
+# Correlations are outlying if they differ from the usual ones by more than this share of the size of the usual ones.
+_CHANGED_CORRELATIONS: Final = 0.5
+# A difference must exceed this multiple of the usual difference between sites, and of the difference by chance.
+_SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_CORRELATIONS = 6.0, 5.0, 4.0
 _MAD: Final = 1.4826  # the standard deviation of a normal variable, divided by its median absolute deviation
 _ROUNDING: Final = 64.0 * np.finfo(float).eps  # a deviation up to this share of the mean counts as 0
-_LOOK: Final = "Check the units and the columns of its file."
-_NAMED: Final = 3  # the most sites with a sentence each
+_REMEDY: Final = "Check the units and the columns of its file."
+_NAMED: Final = 3  # the maximum number of sites that get a hint of their own
 
 
 class OutlyingKind(IntEnum):
-    """The ways in which a site can lie far from most others."""
+    """The ways in which a site can differ from most other sites."""
 
     MEAN = 0
     SPREAD = 1
@@ -49,7 +51,7 @@ class OutlyingKind(IntEnum):
 
 @dataclass(frozen=True)
 class OutlyingSite:
-    """A site that lies far from most others.
+    """A site that differs strongly from most other sites.
 
     Attributes
     ----------
@@ -60,7 +62,7 @@ class OutlyingSite:
     column : int
         The column in which it differs most.
     times : float
-        The deviations from the usual mean, or the ratio to the usual deviation.
+        The distance from the usual mean in usual deviations, or the ratio to the usual deviation.
     """
 
     site: int
@@ -72,24 +74,25 @@ class OutlyingSite:
 def find(
     rows: Array, means: Array, deviations: Array, block: Array | None = None, products: Array | None = None
 ) -> list[OutlyingSite]:
-    """Find the sites that lie far from the median of all sites, the furthest first.
+    """Return the outlying sites, sorted by their distance from the median of all sites, the furthest first.
 
-    A site counts as far if it differs from the median by much (three deviations, or a factor of seven),
-    and by several times as much as sites usually differ, or as chance would explain for its size. If
-    half of the sites or more differ like this, there is no usual site, and none is named.
+    A site is outlying if two conditions hold. It differs from the median by a lot (three deviations, or a
+    factor of seven), and by several times as much as sites usually differ, and as chance explains for the
+    site's number of rows. If at least half of the sites fulfill these conditions, there is no usual site,
+    and the list is empty.
 
     Parameters
     ----------
     rows : ndarray of shape (S,)
-        How many rows they have.
+        The number of rows of each site.
     means : ndarray of shape (S, d)
         The mean of each column at each site.
     deviations : ndarray of shape (S, d)
-        The standard deviations.
+        The standard deviation of each column at each site.
     block : ndarray of shape (d, p) or None, default=None
         A random block B, if its products are known.
     products : ndarray of shape (S, d, p) or None, default=None
-        X'X B of the rows of each site less their own mean.
+        X'X B for the rows X of each site, centered at their own mean.
     """
     enough = np.flatnonzero(rows >= FEWEST_ROWS)
     if len(enough) < _FEWEST_SITES:
@@ -107,8 +110,8 @@ def find(
     spread = np.abs(np.log(ratio))
     scores = {OutlyingKind.MEAN: np.minimum(off / _FAR, _times(off, by_chance) / _SURE_OF_MEAN)}
     sure = _times(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
-    # Only larger deviations count, and not in columns that are constant at some site, because these may have
-    # rare values.
+    # Only larger deviations count, and only in columns that vary at every site. The reason is that a site can lack
+    # the rare values of a column, so that its deviation is small or 0.
     least = _WIDE if len(enough) >= _SEVERAL_SITES else _WIDE_AMONG_FEW
     wide = np.log(ratio) / np.log(np.maximum(least, _CELL / np.sqrt(n)))
     same = (deviations == 0.0).all(axis=1, keepdims=True)
@@ -116,14 +119,14 @@ def find(
     scores[OutlyingKind.SPREAD] = np.where(rare, 0.0, np.minimum(wide, sure))
     scores[OutlyingKind.ORDER] = _in_other_order(np.log(ratio), sure)
     if block is not None and products is not None:
-        scores[OutlyingKind.CORRELATIONS] = _turned(n, ratio, deviations, block, products[enough])
+        scores[OutlyingKind.CORRELATIONS] = _changed_correlations(n, ratio, deviations, block, products[enough])
     still = deviations[:, varies] == 0.0
     # The probability that each column is constant by accident, estimated from the other sites
     by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
     constant = still.all(axis=1) & (by_accident < _ACCIDENT)
     found = []
     largest = {kind: score.max(axis=1) for kind, score in scores.items()}
-    # Only candidates are examined one by one.
+    # Only sites with a score above the threshold are examined one by one.
     for i in np.flatnonzero(constant | np.any([most > 1.0 for most in largest.values()], axis=0)).tolist():
         site = int(enough[i])
         if constant[i]:
@@ -140,16 +143,16 @@ def find(
 
 
 def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
-    """Replace means and deviations of columns with few values by the usual ones, so that they do not count.
+    """Replace the means and deviations of columns with few values by the usual ones, so that they are not outlying.
 
     Parameters
     ----------
     values : ndarray of shape (S, d)
-        How many values of each column each site has.
+        The number of values of each column at each site.
     means : ndarray of shape (S, d)
-        Their means, which say nothing of a column without values.
+        The means of these values. The mean of a column without values has no meaning.
     deviations : ndarray of shape (S, d)
-        Their standard deviations.
+        The standard deviations of these values.
     """
     enough = values >= FEWEST_ROWS
     usual = [
@@ -162,12 +165,12 @@ def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[
 
 
 def _times(off: Array, by_chance: Array) -> Array:
-    """Return distances as multiples of the usual distance of all sites, or of what chance explains."""
+    """Return distances as multiples of the usual distance of sites, or of the distance by chance if it is larger."""
     return np.asarray(off / np.maximum(_MAD * np.median(off, axis=0), by_chance))
 
 
 def _in_other_order(logarithms: Array, sure: Array) -> Array:
-    """Score how clearly a site has columns with more and others with less spread than usual, (S, d)."""
+    """Score how clearly a site has some columns with more spread than usual and some with less, (S, d)."""
     found: Array = np.minimum(np.abs(logarithms) / np.log(_SWAPPED), sure)
     both = ((found > 1.0) & (logarithms > 0.0)).any(axis=1) & ((found > 1.0) & (logarithms < 0.0)).any(axis=1)
     scores = np.zeros(found.shape)
@@ -177,13 +180,14 @@ def _in_other_order(logarithms: Array, sure: Array) -> Array:
     return scores
 
 
-def _turned(n: Array, ratio: Array, deviations: Array, block: Array, products: Array) -> Array:
-    """Score how far the correlations of each column with all others are from the usual ones, (S, d).
+def _changed_correlations(n: Array, ratio: Array, deviations: Array, block: Array, products: Array) -> Array:
+    """Score how far the correlations of each column are from the usual correlations, (S, d).
 
-    A reversed sign or swapped columns change correlations, even if means and deviations stay the same.
-    The correlations are those of a column with the columns of X B. By chance, each has a variance of
-    about 1 / n, or more if rows have heavy tails. With heavy tails, deviations differ between sites by
-    more than 1 / sqrt(2 n) as well. A site with single extreme rows gets a score of 0.
+    A reversed sign or swapped columns change correlations, even if means and deviations stay the same. The
+    score uses the correlations of each column with the columns of X B. By chance, each correlation has a
+    variance of about 1 / n, or more if rows have heavy tails. With heavy tails, deviations also differ
+    between sites by more than 1 / sqrt(2 n). A site whose deviations suggest single extreme rows gets a score
+    of 0.
     """
     along = np.sqrt(np.maximum(np.einsum("jl,sjl->sl", block, products), np.finfo(float).tiny))
     own = np.where(deviations > 0.0, deviations, np.inf) * np.sqrt(n)
@@ -193,28 +197,28 @@ def _turned(n: Array, ratio: Array, deviations: Array, block: Array, products: A
     width = block.shape[1]
     heavy = np.maximum(np.sqrt(2.0 * n) * _MAD * np.median(np.abs(np.log(ratio))), 1.0)
     by_chance = heavy * np.sqrt(width / n)
-    much = np.maximum(_TURNED * np.linalg.norm(usual, axis=1), np.finfo(float).tiny)
-    found = np.minimum(off / much, _times(off, by_chance) / _SURE_OF_COVARIANCES)
+    much = np.maximum(_CHANGED_CORRELATIONS * np.linalg.norm(usual, axis=1), np.finfo(float).tiny)
+    found = np.minimum(off / much, _times(off, by_chance) / _SURE_OF_CORRELATIONS)
     extreme = (np.abs(np.log(ratio)) > np.log(1.25)).any(axis=1)
     return np.asarray(np.where(extreme[:, None], 0.0, found))
 
 
 def as_array(sites: Sequence[OutlyingSite]) -> Array:
-    """Return the sites as an array with a row of numbers for each, (m, 4)."""
+    """Return the sites as an array with one row for each site: its index, kind, column and distance, (m, 4)."""
     return np.array([[one.site, one.kind, one.column, one.times] for one in sites]).reshape(-1, 4)
 
 
 def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
-    """Return a sentence with a remedy for each of the first sites. In it, "client 3" stands for the site's name.
+    """Return a hint with a remedy for each of the first sites. The hint names a site by its key, such as "client 3".
 
     Parameters
     ----------
     found : ndarray
-        What `as_array` has made of the sites.
+        The outlying sites as returned by `as_array`.
     keys : ndarray
         The keys of all sites.
     names : sequence of str or None
-        Names of the columns, if they have any.
+        The names of the columns, or None if columns have no names.
     """
     said = [
         _sentence(f"client {keys[int(site)]}", OutlyingKind(int(kind)), int(column), times, names)
@@ -222,7 +226,7 @@ def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str
     ]
     if len(found) > _NAMED:
         more = len(found) - _NAMED
-        said.append(f"{more} more {'site lies' if more == 1 else 'sites lie'} far from most sites.")
+        said.append(f"{more} more {'site differs' if more == 1 else 'sites differ'} strongly from most other sites.")
     return said
 
 
@@ -232,19 +236,19 @@ def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Seq
         case OutlyingKind.CONSTANT:
             return f"All rows of {who} are the same. Check its file."
         case OutlyingKind.MEAN:
-            far = f"lies {times:.0f} standard deviations away from the mean of most other sites"
-            return f"The mean of {column} at {who} {far}. {_LOOK}"
+            far = f"is {times:.0f} standard deviations away from the mean of most other sites"
+            return f"The mean of {column} at {who} {far}. {_REMEDY}"
         case OutlyingKind.SPREAD:
             return (
-                f"The standard deviation of {column} at {who} is {times:.0f} times as large as at most other sites. "
-                f"{_LOOK}"
+                f"The standard deviation of {column} at {who} is {times:.0f} times as large as that of most other "
+                f"sites. {_REMEDY}"
             )
         case OutlyingKind.ORDER:
             return (
-                f"Several columns at {who} have other standard deviations than at most other sites, above all "
-                f"{column}: columns may be in a different order."
+                f"The standard deviations of several columns at {who} differ from those of most other sites, above all "
+                f"in {column}. Check whether the columns of its file are in a different order."
             )
     return (
-        f"The correlations of {column} with the other columns at {who} differ from most other sites: its sign may be "
-        "reversed, or columns may be swapped."
+        f"The correlations of {column} with the other columns at {who} differ from those of most other sites. Check "
+        "whether its sign is reversed, or columns are swapped."
     )

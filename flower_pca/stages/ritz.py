@@ -1,8 +1,8 @@
-"""The closing Rayleigh-Ritz step: ordered components, true eigenvalues and residuals, and the next eigenvalue.
+"""The closing Rayleigh-Ritz step, which returns ordered components, their eigenvalues and residuals.
 
-The message asks for C times the basis. If the algorithm passes on a direction beside the basis, the
-message also asks for C times this direction. Its Ritz value is the next one, which shows the gap. It
-does not change the components.
+The message asks for C times the basis. If the algorithm passes on a direction orthogonal to the basis,
+the message also asks for C times this direction. Its Ritz value estimates the next eigenvalue, from which
+the gap follows. The direction does not change the components.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, AsksForProduct, Stage, end_if
 from flower_pca.stages.site_share import with_site_share
 
-# How many times the bound on each column's residual is applied. Each pass uses the improved sum of the pass before.
+# The bound on each column's residual is applied this many times. Each pass uses the improved sum of the last pass.
 _TIMES: Final = 3
 
 
 @dataclass(frozen=True)
 class RitzState:
-    """The basis Z, a direction `beside` it, and the products of both with C once they are known."""
+    """The basis Z, a direction `beside` orthogonal to Z, and, once known, the products of both with C."""
 
     Z: Array
     Y: Array | None
@@ -35,9 +35,9 @@ class RitzState:
 
 @dataclass(frozen=True, kw_only=True)
 class RayleighRitz(AsksForProduct, Stage[RitzState]):
-    """The closing stage that orders the basis by eigenpairs of Z'CZ, and measures it by ||C z - theta z||.
+    """A closing stage that orders the basis by eigenpairs of Z'CZ, and measures the residuals ||C z - theta z||.
 
-    It needs no message if C Z is known.
+    If C Z is known, no message is needed.
 
     Cost: a client needs 4 n_i d (p + 1) flops, and p + 1 columns of d floats travel each way, once.
     """
@@ -57,7 +57,7 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         return {"Z": np.hstack([state.Z, state.beside])}
 
     def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
-        # Contiguous arrays, as a checkpoint restores them
+        # The arrays are made contiguous, so that they equal the arrays restored from a checkpoint.
         Y, image = map(np.ascontiguousarray, np.hsplit(total["Y"], [state.Z.shape[1]]))
         return replace(state, Y=Y, image=image)
 
@@ -67,7 +67,7 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None
         values, Z, Y, residuals = linalg.rayleigh_ritz(state.Z, state.Y)
-        residuals = np.hypot(residuals, _unseen(Z, values, model))
+        residuals = np.hypot(residuals, _unseen_error(Z, values, model))
         model = replace(model, basis=Z, product=Y, values=np.maximum(values, 0.0), residuals=residuals)
         k = model.k
         if k < len(values):
@@ -84,12 +84,13 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         return replace(model, rest=rest)
 
 
-def _unseen(Z: Array, values: Array, model: Model) -> Array:
-    """Bound the part of the error that residuals do not show, because C differs from the rows' matrix.
+def _unseen_error(Z: Array, values: Array, model: Model) -> Array:
+    """Bound the error that arises because C differs from the exact matrix of the rows.
 
-    A client's number is rounded by a share u of itself, and rounding errors add up in squares. Of C
-    itself, all clients' entries (j, l) together have at most the size sqrt(C_jj C_ll), because each
-    client's matrix is positive semidefinite. So C z is off by about u sqrt(trace(C) sum_l C_ll z_l^2).
+    Residuals do not show this error, because they belong to the matrix that was sent. An entry of a
+    client's matrix has a relative rounding error of u. The entries (j, l) of all clients together are at
+    most sqrt(C_jj C_ll) in size, because each client's matrix is positive semidefinite. The squares of
+    rounding errors add up, so the error of C z is about u sqrt(trace(C) sum_l C_ll z_l^2).
     """
     if model.covariance is None:
         return model.product_errors(values)
@@ -101,11 +102,11 @@ def _unseen(Z: Array, values: Array, model: Model) -> Array:
 def _rest(squares: Array, Z: Array, Y: Array) -> float:
     """Return the trace of (I - ZZ')C(I - ZZ'), from the diagonal of C and Y = C Z.
 
-    It is summed by columns, because the difference of two large traces has no precision if the rest is
-    small. An entry still has the rounding error of its column's squares, which may exceed the whole
-    rest. But an entry is at most the trace times the squared length of the part of its axis outside of
-    span(Z). An entry may exceed the column's own squares if span(Z) is not invariant, because the
-    components of a one-shot algorithm move variance between columns.
+    The trace is summed over columns, because the difference of two large traces has no precision if the
+    trace is small. A column's entry still has the rounding error of the column's squares, which may exceed
+    the whole trace. However, an entry is at most the trace times the squared length of the part of the
+    column's axis outside span(Z). If span(Z) is not invariant, an entry may exceed the column's own squares,
+    because the components of a one-shot algorithm move variance between columns.
     """
     T = Z.T @ Y
     symmetric = (T + T.T) / 2.0

@@ -1,52 +1,53 @@
-"""The number of components that stand out from noise, which tables with randomly flipped signs show.
+"""The number of components that stand out from noise, found by comparison with randomly flipped tables.
 
-A table whose entries have randomly flipped signs has entries of the same sizes, but nothing that
-columns have in common. Its largest eigenvalue is therefore what noise alone would give, even if the
-noise differs by column or by row. A component counts if its eigenvalue exceeds a threshold: the mean
-over the largest eigenvalues of such tables plus three standard deviations. Noise exceeds it in about
-one of a hundred cases. Counting stops at the first component below its threshold (parallel analysis:
-Horn 1965; by signs: Hong, Sheng, Dobriban, "Selecting the number of components in PCA via random
-signflips", 2020).
+If the signs of the entries of a table are flipped at random, the sizes of the entries stay the same, but
+the columns no longer have anything in common. The largest eigenvalue of a flipped table therefore shows
+what noise alone would give, even if the noise differs by column or by row. A component counts if its
+eigenvalue exceeds a threshold: the mean over the largest eigenvalues of flipped tables plus three
+standard deviations. Noise exceeds this threshold in about one of a hundred cases. Counting stops at the
+first component below its threshold (parallel analysis: Horn 1965; by signs: Hong, Sheng, Dobriban,
+"Selecting the number of components in PCA via random signflips", 2020).
 
-Deflation. A strong component contributes to the entries that are flipped, and would hide weak
-components. So the components that count are removed before the next test (Dobriban, Owen 2019). They
-also contain noise, which is given back. Let psi_c be the variance of the noise in column c, which
-principal factors compute from C (the diagonal of C less its k leading factors). Rows are weighted by
+Deflation. A strong component contributes to the flipped entries, and would hide weak components. The
+components that count are therefore removed before the next test (Dobriban, Owen 2019). They also contain
+noise, which must be restored. Let psi_c be the variance of the noise in column c. It is computed from C
+by principal factors (the diagonal of C minus the part of its k leading factors). Rows are weighted by
 w_c = sqrt(min psi / psi_c), which makes the noise equal in all columns. The k leading directions W of X
 diag(w) are removed. In the second moments of the flipped tables, column c is divided by w_c sqrt(1 -
 |W_c|^2), because the share |W_c|^2 of the noise in the column was removed with the directions. The
-factor n / (n - 1 - k) corrects for the rows: they have lost the mean and k directions, and flips spread
-this loss. A single long row loses the same share of its square, 1/n, which all other rows have taken up
-when the mean was removed.
+factor n / (n - 1 - k) is a correction for the rows, which have lost the mean and k directions. Flips
+spread this loss over the table. A single long row loses the same share of its square, 1/n, which all
+other rows have taken up when the mean was removed.
 
-Second test. If few columns are left, a component is itself a large part of the entries that are
-flipped, so it raises its own threshold. Therefore the first component below its threshold gets a second
-test: it still counts if its eigenvalue is above a threshold from tables without this component. The
-removed direction is the largest one. If the edge of the noise is t in m directions, noise has lost more
-than its share. So the threshold is multiplied by (1 - 1/m) / (1 - t/m), with t in means of the
-eigenvalues, and by a margin of a tenth.
+Second test. If there are few columns, a component is itself a large part of the flipped entries, so it
+raises its own threshold. The first component below its threshold therefore gets a second test. It still
+counts if its eigenvalue is above a threshold from tables without this component. The removed direction is
+the one with the largest eigenvalue, so noise loses more than its share with this direction. Let t be the
+edge of the noise in m directions, as a multiple of the mean eigenvalue. The threshold is then multiplied
+by (1 - 1/m) / (1 - t/m), and by a margin of a tenth.
 
-Long rows. In the second test, a single row must not hold most of the component. If a few rows are much
-longer than the others, the largest direction of noise is along such a row, and lies far above tables
-without it. The flipped tables show how long a row can be: the square of an entry (c, e) beside the
-diagonal is, on average over the flips, the sum over rows of x_c^2 x_e^2. Divided by (C_cc C_ee + 2
-C_ce^2) / n and summed over all pairs of columns, it is 1 for normally distributed rows, and at least 1
-+ n p^2 if one row has the share p of the trace. So the eigenvalue must also be three times the largest
-square that a row can have. With many columns, a component is a small part of the entries, so there is
-no second test by products.
+Long rows. In the second test, a single row must not make up most of the component. If a few rows are much
+longer than all other rows, the largest direction of noise is along one of them, and its eigenvalue is far
+above those of tables without this direction. The flipped tables show how long a row can be. On average
+over the flips, the square of an off-diagonal entry (c, e) is the sum over rows of x_c^2 x_e^2. Divided by
+(C_cc C_ee + 2 C_ce^2) / n and summed over all pairs of columns, it is 1 for normally distributed rows, and
+at least 1 + n p^2 if one row has the share p of the trace. The eigenvalue must therefore also exceed three
+times the largest square that a row can have according to this bound. With many columns, a component is a
+small part of the entries, so there is no second test by products.
 
-A component with more than half of its squares in one column does not count, because columns do not share it.
+In the second test, a component with more than half of its squares in one column does not count, because
+columns do not share it.
 
 One message asks for the flipped tables of several ranks, as many as fit into `ROOM` numbers. With few
 columns, two messages are enough: one for C and rank 0, and one for all other ranks. Each client draws
-its own flips, because whoever knows them can solve for the rows.
+its own flips, because the rows could be computed from the tables if the flips were known.
 
-Above 316 columns, the tables are too large. Then each table is used only by its products with a block,
-in a few messages for one or two ranks, and clients keep their flips during these messages. Few products
-underestimate the largest eigenvalues (`stages.lanczos`). So the unflipped table is treated in the same
-way, with equally many columns and messages, without the components that already count. For noise alone,
-all these tables have similar eigenvalues and similar errors, while components above noise converge
-faster than noise.
+Above 316 columns, the tables are too large. Each table is then used only through its products with a
+block, in a few messages for one or two ranks. Clients keep their flips during these messages. Few
+products underestimate the largest eigenvalues (see `stages.lanczos`). The unflipped table, without the
+components that already count, is therefore treated in the same way, with the same number of columns and
+messages. For noise alone, all these tables have similar eigenvalues and similar errors, whereas
+components above noise converge faster than noise.
 """
 
 from __future__ import annotations
@@ -75,23 +76,23 @@ from flower_pca.stages.lanczos import Lanczos, join
 
 SIGNAL: Final = "signal"  # the value of n_components that requests this stage
 THRESHOLDS: Final = "noise_thresholds"  # the key of the thresholds in the model, as sums of squares
-DRAWS: Final = 20
-DEVIATIONS: Final = 3.0
-ROOM: Final = 2**16  # the most numbers of an answer about several ranks
-MOST: Final = 2**20  # the most numbers of any answer
-WIDE: Final = 1000  # the columns of a block that nodes always accept
-_RANKS: Final = 2  # the number of ranks in each message by products, after the first message with one
-_PASSING: Final = 1.4  # If noise is mapped to -1 to 1, a component a fifth above noise is here.
-_ENOUGH: Final = 0.34  # the factor by which a random block's share of a component has to grow
+DRAWS: Final = 20  # the number of flipped tables for each rank
+DEVIATIONS: Final = 3.0  # the number of standard deviations between the mean and the threshold
+ROOM: Final = 2**16  # the maximum number of numbers in an answer about several ranks
+MOST: Final = 2**20  # the maximum number of numbers in any answer
+WIDE: Final = 1000  # the number of columns up to which nodes always accept a block
+_RANKS: Final = 2  # the number of ranks in each message by products, except the first message with one rank
+_POSITION: Final = 1.4  # the position of an eigenvalue a fifth above noise, if noise is mapped to [-1, 1]
+_ENOUGH: Final = 0.34  # A component has emerged from a random block when its size reaches this share.
 _MOST_RANKS: Final = 1000
 _MOST_DRAWS: Final = 1000
-_ROUNDED: Final = 2.0**-50  # the relative rounding error for each column
+_ROUNDED: Final = 2.0**-50  # the relative rounding error of eigenvalues for each column
 _MARGIN: Final = 1.1  # the factor of the threshold in the second test
-_ALONE: Final = 0.5  # the largest share of a direction in one column
-_OF_ONE_ROW: Final = 3.0  # multiples of the largest square of a row that a component must exceed
-_MOST_LOST: Final = 0.9  # the largest share of the noise in its largest direction
-_ABOVE: Final = 1.0 + 1e-9  # a margin, because flips change nothing if columns are orthogonal
-_SIGNS, _TABLES = "signs", "sign_tables"  # the keys in a client's memory of its signs, and of their tables
+_ALONE: Final = 0.5  # Columns do not share a component if a larger share of its squares is in one column.
+_OF_ONE_ROW: Final = 3.0  # A component must exceed this multiple of the largest square that a row can have.
+_MOST_LOST: Final = 0.9  # the largest share of the noise that its largest direction can have
+_ABOVE: Final = 1.0 + 1e-9  # a margin for rounding errors, because flips do not change C if columns are orthogonal
+_SIGNS, _TABLES = "signs", "sign_tables"  # the keys of the signs and of their tables in a client's memory
 
 FLIPPED: Final = Kind(
     "flipped",
@@ -117,13 +118,12 @@ FLIPPED_SQUARES: Final = Kind(
 
 @dataclass(frozen=True)
 class SignalState:
-    """The state of the server: the next message, for ranks from `first` on, the thresholds so far, and C
-    with its eigenpairs.
+    """The server's thresholds so far, C with its eigenpairs, and the next message, about ranks from `first` on.
 
-    `counted` is the number of components so far, and `found` says that it is final. `short` is the
-    threshold that the next component has missed, if any. This component may still count, unless the
-    `longest` row holds much of it. With more columns than tables can have, there is a `search` by
-    products, and C is known by its `diagonal` and its products CV.
+    `counted` is the number of components so far, and `found` is True if this number is final. `short` is the
+    threshold that the next component has missed, or 0. In a second test, this component may still count if
+    it exceeds the bound that follows from the `longest` row. If there are more columns than tables can have,
+    there is a `search` by products, and the server knows only the `diagonal` of C and its products CV.
     """
 
     n: int
@@ -148,11 +148,13 @@ class SignalState:
 
 @dataclass(frozen=True, kw_only=True)
 class Signal(Stage[SignalState]):
-    """Count the components above noise, from second moments of the rows, and of `DRAWS` flipped tables for each rank.
+    """A stage that counts the components above noise.
+
+    It uses the second moments of the rows, and of `DRAWS` flipped tables for each rank.
 
     Cost: with tables, a client needs n_i d^2 flops for each draw, and sends d (d + 1) / 2 floats for
-    each of them. One or two messages are usual. Each time that components appear behind stronger ones,
-    another message follows. The server needs O(d^3) flops for each draw.
+    each draw. Usually, one or two messages are enough. Each time that weaker components appear after the
+    removal of stronger ones, another message follows. The server needs O(d^3) flops for each draw.
 
     By products, above 316 columns, a client needs 4 n_i d p flops for each draw, and p d floats travel
     each way, with all draws in at most `MOST` numbers. Each step takes two or three messages, and one
@@ -178,8 +180,8 @@ class Signal(Stage[SignalState]):
         state = SignalState(model.n, sources, weights, none, found=found, seed=model.seed)
         if (DRAWS + 1) * _pairs(d) <= MOST:
             return state
-        if not _width(d, _RANKS):
-            most = MOST // _tables(_RANKS)
+        if not _block_width(d, _RANKS):
+            most = MOST // _number_of_tables(_RANKS)
             raise DataError(
                 f"{option('n_components', 'signal')} is possible for at most {most} columns here, but there are {d}. "
                 "Name a number of components, or a share of the variance.",
@@ -192,8 +194,9 @@ class Signal(Stage[SignalState]):
         message = {"weights": state.weights, "W": state.W, **numbers}
         if state.search is None:
             return message
-        # Both sides of a table are multiplied by the factors that give noise back: here, and in `_search`.
-        blocks = state.search.block * _back_of(state)
+        # The factors that restore the noise apply to both sides of a table: to the right side here, and to the left
+        # side in `_search`.
+        blocks = state.search.block * _noise_factors(state)
         return {**message, "Z": np.hstack(list(blocks))}
 
     @staticmethod
@@ -211,7 +214,7 @@ class Signal(Stage[SignalState]):
         if "Z" in arrays:
             return _products(arrays, bases, data, memory)
         draws = int(arrays["draws"])
-        known = int(arrays["first"] != 0)  # the first message asked for the unflipped rows
+        known = int(arrays["first"] != 0)  # Only the first message asks for the unflipped rows.
         sums = np.zeros((1 - known + len(bases) * draws, data.d, data.d))
         for table, F in _flips(bases, draws, data, key=memory[KEY].tobytes()):
             if table >= known:
@@ -234,13 +237,13 @@ class Signal(Stage[SignalState]):
             own = tables[j * DRAWS : (j + 1) * DRAWS]
             return _Noise.of_tables(own, weights, W, state)
 
-        return _asking(_count(state, noise))
+        return _with_next_message(_count(state, noise))
 
     def status(self, state: SignalState) -> Status | None:
         return end_if(state.found)
 
     def finish(self, state: SignalState, model: Model) -> Model:
-        if state.values is None:  # the number was found before the set of clients changed
+        if state.values is None:  # The number of components was found before the set of clients changed.
             return model
         assert state.V is not None
         assert state.thresholds is not None
@@ -251,11 +254,12 @@ class Signal(Stage[SignalState]):
                 f"No component stands out from noise: {said}. For example, use "
                 f"{option('n_components', 2)} to see two components anyway."
             )
-        wide = model.columns.shape[1]  # one component and the columns beyond it
+        wide = model.columns.shape[1]  # the width of a basis for one component
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
         Y = _covariance(state).product(V)
         values = state.values[: V.shape[1]]
-        if state.CV is not None:  # The components that do not count were computed separately from the others.
+        # After a search, the values beyond the counted components belong to other vectors than V.
+        if state.CV is not None:
             values = np.sum(V * Y, axis=0)
         left = {**model.left, THRESHOLDS: state.thresholds}
         messages = labels.count(state.messages, "message")
@@ -267,8 +271,8 @@ class Signal(Stage[SignalState]):
 def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     """Return the index of the sign that each column uses, and the number of signs.
 
-    Columns made from one text column use the same sign, because each row has a 1 in only one of them,
-    which is nothing that columns share.
+    Columns made from one text column use the same sign. Each row has a 1 in only one of these columns, and
+    this dependence must not count as something that columns have in common.
     """
     if names is None:
         return np.arange(d), d
@@ -280,7 +284,10 @@ def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
 def _flips(
     bases: Sequence[tuple[Array, Array]], draws: int, data: LocalData, *, key: bytes
 ) -> Iterator[tuple[int, Array]]:
-    """Yield blocks of rows for each table: unchanged for the first, and flipped for every draw of each rank."""
+    """Yield pairs of a table's index and a block of its rows.
+
+    The rows of table 0 are unchanged. One more table follows for every draw of each rank, with flipped rows.
+    """
     sources, width = _sources(data.names, data.d)
     for number, block in enumerate(data.dense()):
         X = np.asarray(block, dtype=np.float64)
@@ -298,14 +305,14 @@ def _pairs(d: int) -> int:
 
 
 def _symmetric(vector: Array, d: int) -> Array:
-    """Return the symmetric matrix with this upper triangle."""
+    """Return the symmetric matrix whose upper triangle has the entries of `vector`."""
     C = np.zeros((d, d))
     C[np.triu_indices(d)] = vector
     return C + np.triu(C, 1).T
 
 
 def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
-    """Return the columns' weights and the directions to remove, for each rank in the message."""
+    """Return the weights of the columns and the directions to remove, for each rank in the message."""
     weights = arrays["weights"].astype(np.float64)
     W = arrays["W"].astype(np.float64)
     first = int(arrays["first"])
@@ -313,7 +320,7 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     if len(weights) != d or len(W) != d or W.shape[1] != sum(ranks):
         raise ProtocolError(
             f"A message of signal needs weights of {labels.count(d, 'column')}, and as many directions as its ranks "
-            f"say. It has shapes {weights.shape} and {W.shape}. {OTHER_SERVER}"
+            f"add up to. It has shapes {weights.shape} and {W.shape}. {OTHER_SERVER}"
         )
     ends = np.cumsum([0, *ranks])
     places = [slice(*ends[j : j + 2]) for j in range(len(ranks))]
@@ -327,14 +334,14 @@ def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
 
 
 def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) -> SignalState:
-    """Count the components that lie above the flipped tables of the ranks in the message."""
+    """Count the components above noise, from the flipped tables of the ranks in the message."""
     assert state.values is not None
     k, short, values = state.counted, state.short, state.values
     nothing = len(state.weights) * _ROUNDED * float(values[0])
     before = np.empty(0) if state.thresholds is None else state.thresholds
     for j, (weights, W) in enumerate(_bases_of(state)):
         rank = state.first + j
-        if rank < k + bool(short):  # the component already counts
+        if rank < k + bool(short):  # The component already counts.
             continue
         noise = noise_of(j, weights, W)
         if short:
@@ -358,10 +365,10 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
 
 @dataclass(frozen=True)
 class _Noise:
-    """The expected result of noise alone: the `threshold` of its largest eigenvalue.
+    """The largest eigenvalues to expect from noise alone, and the `threshold` that follows from them.
 
     `edge` is the mean largest eigenvalue, divided by the mean of all eigenvalues. `longest` is a bound
-    on the square of the longest row, if flipped tables are known.
+    on the square of the longest row, or 0 if flipped tables are used only through products.
     """
 
     threshold: float
@@ -370,7 +377,7 @@ class _Noise:
 
     @classmethod
     def of_tables(cls, tables: Array, weights: Array, W: Array, state: SignalState) -> _Noise:
-        """Compute the noise from flipped tables without these directions."""
+        """Compute the noise from flipped tables without the directions W."""
         d, rank = W.shape
         assert state.C is not None
         back = give_back(weights, W)
@@ -380,26 +387,26 @@ class _Noise:
         noise = cls.of(largest, trace / d, rank, state.n)
         without = np.eye(d) - W @ W.T
         C = without @ (state.C * np.outer(weights, weights)) @ without
-        excess = max(_unequal(tables, C, state) - 1.0, 0.0)
+        excess = max(_inequality_of_lengths(tables, C, state) - 1.0, 0.0)
         return replace(noise, longest=trace * float(np.sqrt(excess / state.n)))
 
     @classmethod
     def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
-        """Compute the noise from the largest eigenvalues of flipped tables, and the mean of all eigenvalues."""
+        """Compute the noise from the largest eigenvalues of flipped tables and the mean `usual` of all eigenvalues."""
         mean = float(np.mean(largest))
         level = mean + DEVIATIONS * float(np.std(largest, ddof=1))
         edge = mean / max(usual, np.finfo(np.float64).tiny)
         return cls(level * n / max(n - 1 - rank, 1), edge)
 
     def without(self, rank: int, d: int) -> float:
-        """Return the threshold for the last of these directions, which has itself been removed."""
+        """Return the threshold for the last of `rank` removed directions, from tables without this direction."""
         there = d - rank + 1
         loss = min(self.edge / there, _MOST_LOST)
         above = _MARGIN * self.threshold * (1.0 - 1.0 / there)
         return float(above / (1.0 - loss))
 
 
-def _unequal(tables: Array, C: Array, state: SignalState) -> float:
+def _inequality_of_lengths(tables: Array, C: Array, state: SignalState) -> float:
     """Measure how unequal the lengths of the rows are, from second moments C and flipped tables.
 
     The measure is about 1 for normally distributed rows.
@@ -408,20 +415,20 @@ def _unequal(tables: Array, C: Array, state: SignalState) -> float:
     pairs = state.sources[upper[0]] != state.sources[upper[1]]
     products = np.multiply.outer(np.diagonal(C), np.diagonal(C)) + 2.0 * C**2
     expected = float(products[upper][pairs].sum())
-    if expected <= 0.0:  # all products of columns are 0
+    if expected <= 0.0:  # All products of different columns are 0.
         return 1.0
     found = float(np.mean(tables[:, pairs] ** 2, axis=0).sum())
     return state.n * found / expected
 
 
 def _alone(directions: Array, sources: Array) -> bool:
-    """Return whether one of the directions lies mostly in one column, or in the columns of one source."""
+    """Return whether most of the squares of a direction are in one column, or in the columns of one text column."""
     shares = (np.bincount(sources, v**2) for v in directions.T)
     return any(float(np.max(share)) > _ALONE for share in shares)
 
 
-def _asking(state: SignalState) -> SignalState:
-    """Return the state that asks about the ranks from the present count on."""
+def _with_next_message(state: SignalState) -> SignalState:
+    """Return the state with the next message, about the ranks from the current count on, or the final state."""
     if state.found:
         return state
     d = len(state.weights)
@@ -431,7 +438,7 @@ def _asking(state: SignalState) -> SignalState:
         assert state.thresholds is not None
         thresholds = np.append(state.thresholds[: state.counted], state.short)
         return replace(state, thresholds=thresholds, found=True)
-    if first >= most:  # no directions are left for noise
+    if first >= most:  # No directions are left for noise.
         return replace(state, counted=max(most, 1), found=True)
     room = _RANKS
     if state.search is None:
@@ -447,7 +454,7 @@ def _asking(state: SignalState) -> SignalState:
 
 
 def _covariance(state: SignalState) -> Known:
-    """Return what is known of C."""
+    """Return the known part of C: all of it, or Ritz vectors and their products."""
     if state.C is not None:
         return Whole(state.C)
     assert state.V is not None
@@ -457,7 +464,7 @@ def _covariance(state: SignalState) -> Known:
 
 
 def _sentence(variances: Array, thresholds: Array, k: int) -> str:
-    """Say how many components count, and why the next one does not."""
+    """Return a text with the number of components that count, and the reason why the next one does not count."""
     following = f"{np.append(variances, 0.0)[k]:.3g}"
     noise = f"{np.append(thresholds, np.inf)[k]:.3g}"
     if not k:
@@ -468,39 +475,40 @@ def _sentence(variances: Array, thresholds: Array, k: int) -> str:
     return f"{counted}: {last}, component {k + 1} has variance {following} (noise: {noise})"
 
 
-# The same by products, if there are too many columns for tables
+# The following functions use products, because there are too many columns for tables.
 
 
-def _tables(ranks: int) -> int:
-    """Return the number of tables, unchanged and flipped, of a message about this many ranks."""
+def _number_of_tables(ranks: int) -> int:
+    """Return the number of unflipped and flipped tables in a message about `ranks` ranks."""
     return 1 + ranks * DRAWS
 
 
-def _width(d: int, ranks: int) -> int:
-    """Return the columns of each table's block, as many as the message and the nodes' limits allow."""
-    return min(max(d, WIDE), MOST // d) // _tables(ranks)
+def _block_width(d: int, ranks: int) -> int:
+    """Return the largest number of columns in each table's block that message size and nodes' limits allow."""
+    return min(max(d, WIDE), MOST // d) // _number_of_tables(ranks)
 
 
-def _rounds(d: int, width: int) -> int:
-    """Return after how many messages a component above noise has surely emerged from random blocks.
+def _number_of_messages(d: int, width: int) -> int:
+    """Return the number of messages after which a component above noise reliably emerges from random blocks.
 
-    After m of them it has grown by the Chebyshev polynomial of degree m - 1, from sqrt(width / d).
+    In a random block, the component has a size of sqrt(width / d). After m messages, it has grown by the
+    Chebyshev polynomial of degree m - 1.
     """
     growth = max(_ENOUGH * np.sqrt(d / width), 1.0)
-    steps = np.arccosh(growth) / np.arccosh(_PASSING)
+    steps = np.arccosh(growth) / np.arccosh(_POSITION)
     return 1 + max(1, int(np.ceil(steps)))
 
 
 def _searching(state: SignalState) -> SignalState:
-    """Begin the search with the first message about these ranks."""
+    """Return the state at the start of a search by products about the current ranks."""
     d, ranks = state.weights.shape
     away = np.empty((d, 0)) if state.V is None else state.V[:, : state.counted]
     seed = state.seed + state.messages + 1
-    return replace(state, search=Lanczos.begin(_tables(ranks), _width(d, ranks), away, seed))
+    return replace(state, search=Lanczos.begin(_number_of_tables(ranks), _block_width(d, ranks), away, seed))
 
 
-def _back_of(state: SignalState) -> Array:
-    """Return the factors that give noise back for each table, (tables, d, 1). They are 1 for the unflipped rows."""
+def _noise_factors(state: SignalState) -> Array:
+    """Return the factors that restore the noise of each table, (tables, d, 1). They are 1 for the unflipped rows."""
     backs = [give_back(*pair) for pair in _bases_of(state)]
     ones = np.ones(len(state.weights))
     repeated = np.repeat(backs, DRAWS, axis=0)
@@ -510,10 +518,10 @@ def _back_of(state: SignalState) -> Array:
 def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     """Continue the search after an answer by products, or finish it."""
     products = scaled_up(total, "products", state.n)
-    back, d = _back_of(state), len(products)
+    back, d = _noise_factors(state), len(products)
     by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)
     rounds = search.Q.shape[2] // search.width
-    more = rounds < _rounds(d, search.width)
+    more = rounds < _number_of_messages(d, search.width)
     search = search.take(by_table * back, more=more)
     if more:
         return replace(state, search=search)
@@ -525,14 +533,14 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
         usual = float(squares[j] @ give_back(weights, W) ** 2) / d
         return _Noise.of(largest[j], usual, W.shape[1], state.n)
 
-    return _asking(_count(state, noise))
+    return _with_next_message(_count(state, noise))
 
 
 def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Array) -> SignalState:
-    """Add what a search shows about C. `beside` are the eigenvalues other than those of counted components."""
+    """Return the state with the new information about C. `beside` holds the eigenvalues without counted components."""
     if state.V is None or state.CV is None:
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
-        # Keep enough vectors for the directions of the next ranks.
+        # The last values are dropped, but their vectors are kept for the directions of the next ranks.
         return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
     block, image = search.Q[0], search.Y[0]
     values, V, CV = join(state.V, state.CV, block, image)
@@ -544,7 +552,7 @@ def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Ar
 def _products(
     arrays: Arrays, bases: list[tuple[Array, Array]], data: LocalData, memory: Arrays
 ) -> tuple[Arrays, Arrays]:
-    """Return a client's products of all tables with their blocks, with the flips kept for these tables."""
+    """Return a client's products of all tables with their blocks, and the memory with the flips of these tables."""
     memory = _with_signs(arrays, memory)
     key, draws = memory[_SIGNS].tobytes(), int(arrays["draws"])
     tables = 1 + len(bases) * draws
@@ -560,15 +568,16 @@ def _products(
     for table, F in _flips(bases, draws, data, key=key):
         products[table] += F.T @ (F @ blocks[table])
         rank, draw = divmod(table - 1, draws)
-        if table and not draw:  # the squares do not depend on the signs
+        if table and not draw:  # Squares do not depend on the signs, so one draw is enough.
             squares[rank] += np.sum(F**2, axis=0)
     return {"products": np.hstack(products), "squares": squares, "n": np.array(data.n)}, memory
 
 
 def _with_signs(arrays: Arrays, memory: Arrays) -> Arrays:
-    """Add the key of the flips for these tables to the memory: the kept one, or else that of the message.
+    """Return the memory with the key of the flips for the tables of this message.
 
-    Tables with other weights and directions get other flips, so that no two of them share flips.
+    If the memory already has a key for the same tables, this key stays. Otherwise, the key of this message is
+    used, so that tables with different weights or directions never share flips.
     """
     hasher = hashlib.blake2b(digest_size=32)
     for name in ("weights", "W", "first", "draws"):

@@ -1,7 +1,7 @@
-"""The share of each component that is the difference between sites: an analysis of variance of scores.
+"""The share of each component's variance between sites, by an analysis of variance of the scores.
 
-The opening contains the number and the sum of each site's rows. If the server sees single answers, the
-shares therefore need no further message.
+The answers to the opening contain the number and the sum of each site's rows. If the server sees single
+answers, the shares therefore need no additional message.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from flower_pca.rows.covariates import SITE
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 
 SITE_SHARE: Final = "site_share"  # the key of the shares in the model, (k,)
-# The keys of `stages.explained`: the shares of columns and finally of the site beyond them, and the number of
-# sites
+# The keys of the results of `stages.explained`: the shares of the columns, followed by the share of the site
+# beyond all columns, and the number of sites
 BY_COLUMNS, SITES = "explained_by", "explained_sites"
 # The keys of the same shares for the rows before sites were harmonized
 SITE_SHARE_BEFORE, BY_COLUMNS_BEFORE = "site_share_before", "explained_by_before"
-BEYOND: Final = "site beyond "  # the beginning of the name of the share of the site beyond columns
-_LEVEL: Final = 0.001  # the level of the F test for all components together
-_LEAST: Final = 0.1  # A difference between sites matters above this share of a component's variance.
-NOTHING: Final = 64.0 * np.finfo(float).eps  # a sum of squares up to this share of the first one is rounding
-_ROUNDING: Final = 1e-9  # the largest excess of a share over 1 by rounding
+BEYOND: Final = "site beyond "  # the prefix in the name of the share of the site beyond columns
+_LEVEL: Final = 0.001  # the significance level of the F tests for all components together
+_LEAST: Final = 0.1  # A difference between sites matters from this share of a component's variance on.
+NOTHING: Final = 64.0 * np.finfo(float).eps  # A sum of squares up to this share of the first one is a rounding error.
+_ROUNDING: Final = 1e-9  # the amount by which a share may exceed 1 because of rounding
 
 
 def with_site_share(model: Model) -> Model:
     """Add the share of each component's sum of squares that lies between sites, if it can be computed.
 
     The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s of
-    the sites and the mean m of all rows, in the frame. It cannot be computed under masks and noise,
-    because no site's mean is visible, if sites do not count by their rows (`max_share`), or if every
-    site has a single row. If each site's own means were subtracted, the share would be 0 and have no
-    meaning.
+    the sites and the mean m of all rows, in the frame. The share cannot be computed under masks or noise,
+    because the server sees no site's mean. Nor can it be computed if `max_share` gives sites other weights
+    than their rows, or if every site has a single row. If each site's own means were subtracted, the share
+    would be 0 without any meaning.
     """
     if SITE_SUMS not in model.sites or (model.counted is not None and model.counted.weights):
         return model
@@ -55,28 +55,28 @@ def with_site_share(model: Model) -> Model:
     mean = rows @ means / n
     between = rows @ (means - mean) ** 2
     within_frame = model.values[: model.k] - n * mean**2
-    varies = within_frame > NOTHING * float(model.values[0])  # otherwise the share would be rounding
+    varies = within_frame > NOTHING * float(model.values[0])  # Other shares would consist of rounding errors.
     share = np.where(varies, between / np.where(varies, within_frame, 1.0), 0.0)
-    if (share > 1.0 + _ROUNDING).any():  # the opening and the last message have different rows
+    if (share > 1.0 + _ROUNDING).any():  # Different rows have answered the opening and the last message.
         return model
     return replace(model, left={**model.left, SITE_SHARE: np.minimum(share, 1.0)})
 
 
 def has_no_site_means(model: Model) -> bool:
-    """Return whether the rows' own site means were subtracted, so that site differences say nothing of new rows."""
+    """Return whether each site's own means were subtracted, so that the model has no differences between sites."""
     known = model.frame.covariates
     return known is not None and (known.within or known.sigma is not None)
 
 
 def number_of_sites(model: Model) -> int:
-    """Return how many sites the shares of a model compare."""
+    """Return the number of sites that the shares of a model compare."""
     if SITES in model.left:
         return int(model.left[SITES])
     return len(model.sites[SITE_ROWS])
 
 
 def groups(names: Iterable[str]) -> dict[str, list[int]]:
-    """Group the positions of columns by their name in a result: columns made from one text column are one."""
+    """Group the positions of columns by their names in a result. Columns made from one text column form one group."""
     found: dict[str, list[int]] = {}
     for place, name in enumerate(name for name in names if name != SITE):
         found.setdefault(source_of(name) or name, []).append(place)
@@ -84,9 +84,9 @@ def groups(names: Iterable[str]) -> dict[str, list[int]]:
 
 
 def names_of_shares(explain: Iterable[str], count: int) -> tuple[str, ...]:
-    """Return the names of the shares: of each column, of all columns together, and of the site beyond all.
+    """Return the names of the `count` shares: of each column, of all columns together, and of the site beyond all.
 
-    The last one is missing from the `count` shares if each site has subtracted its own means.
+    The share of the site is missing if each site's own means were subtracted.
     """
     named = tuple(groups(explain))
     every = labels.series(list(named))
@@ -94,17 +94,18 @@ def names_of_shares(explain: Iterable[str], count: int) -> tuple[str, ...]:
 
 
 def single_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of single columns among those of the shares, without the last two."""
+    """Return the names of shares of single columns, without the share of all columns and the share of the site."""
     columns = tuple(name for name in names if not name.startswith(BEYOND))
     return columns[:-1] if len(columns) > 1 else columns
 
 
 def beyond_chance(share: Array, sites: int, rows: int) -> Array:
-    """Return for which components the differences between sites exceed chance and are large enough to matter, (k,).
+    """Return a boolean mask of the components with site differences that exceed chance and are large, (k,).
 
-    The scores of Gaussian rows that are alike at all sites are a random rotation, so the F test with
-    S - 1 and n - S degrees of freedom is exact for any number of rows and columns. A share alone
-    would mislead: by chance 100 sites of 3 rows each explain a third.
+    If all sites have Gaussian rows of the same distribution, a random rotation of the rows does not change
+    the distribution of the scores. The F test with S - 1 and n - S degrees of freedom is therefore exact for
+    any number of rows and columns. The share alone would be misleading, because 100 sites of 3 rows each
+    explain a third of the variance by chance.
     """
     if sites < 2 or rows <= sites:
         return np.zeros(len(share), dtype=bool)
@@ -112,8 +113,8 @@ def beyond_chance(share: Array, sites: int, rows: int) -> Array:
     matters = np.asarray(adjusted >= _LEAST)
     if not matters.any():
         return matters
-    # Imported late, because nodes and runs with similar sites do not need it, and it takes longer to import
-    # than the whole package.
+    # scipy.special is imported late, because its import takes longer than that of the whole package, and nodes
+    # and runs with similar sites do not need it.
     from scipy.special import fdtrc
 
     rest = np.maximum(1.0 - share, np.finfo(float).eps)

@@ -1,37 +1,39 @@
-"""Standard errors of loadings and variances, from the influence of every row.
+"""Standard errors of loadings and variances, computed from the influence of every row.
 
 Let C = sum x x' over all rows in the frame, with eigenpairs (theta_l, v_l) and scores y_j = v_j'x. To
-first order, a row changes a component and, relatively, its variance by
+first order, a row changes component j by u_j, and the variance of the component by the relative amount
+w_j:
 
     u_j = sum_(l != j) v_l y_l y_j / (theta_j - theta_l),    w_j = y_j^2 / theta_j - 1 / n,
 
-with l over all d directions. An error E of C changes v_j along v_l by v_l'E v_j divided by the gap, and
-E is a sum over rows (the influence function of Critchley 1985). So the variance of an estimate is the
-sum of the squares of these changes, for any distribution of the rows: the infinitesimal jackknife
-(Jaeckel 1972; Efron 1982). For Gaussian rows it approaches the formula of Anderson 1963: sum_l v_l v_l'
-lambda_l lambda_j / (n (lambda_j - lambda_l)^2) for a component, and 2 lambda_j^2 / n for a variance.
+Here l runs over all d directions. An error E of C changes v_j along v_l by v_l'E v_j divided by the gap,
+and E is a sum over rows (the influence function of Critchley 1985). The variance of an estimate is
+therefore the sum of the squares of these changes, for any distribution of the rows. This estimator is the
+infinitesimal jackknife (Jaeckel 1972; Efron 1982). For Gaussian rows, it approaches the formula of
+Anderson 1963: sum_l v_l v_l' lambda_l lambda_j / (n (lambda_j - lambda_l)^2) for a component, and 2
+lambda_j^2 / n for a variance.
 
-If the scale of the frame is the deviation of the same rows, its effect is included. With x of the
-scaled rows, x_i^2 / n is the change of the variance of column i by the row, and the changes become
+If the scale of the frame is the deviation of the same rows, the errors include the effect of the scale.
+For a scaled row x, x_i^2 / n is the change of the variance of column i by this row, and the changes become
 
     u_j - 1/2 sum_(l != j) v_l (theta_j + theta_l) / (theta_j - theta_l) v_l' D v_j,    w_j - v_j' D v_j,
 
-with D = diag(x^2) / n. The shares 1 / n cancel in this case. A column of 0 and 1 made from a text
-column is divided by the root of its share p, which a row changes by x_i sqrt(p) / n. For this column, D
-has (x_i / sqrt(p) + 1) / n, which also adds up to 1 over all rows. The effects of other scales and of
-filled missing values are left out, and the result says so.
+with D = diag(x^2) / n. The terms 1 / n cancel in this case. A column of 0 and 1 made from a text
+column is divided by the root of its share p, which a row changes by x_i sqrt(p) / n. For this column, the
+entry of D is (x_i / sqrt(p) + 1) / n, which also adds up to 1 over all rows. The effects of other scales
+and of filled missing values are ignored, and the result reports this.
 
-There are two kinds of errors. The first kind is for new rows at the same sites: the squares of each
-site's changes are about its own mean, because differences between sites are no accident. A site with a
-single row has no mean to subtract. The second kind is for new sites: the changes of a site's rows are
-added up before they are squared, which is the jackknife over sites to first order. Both are sums of
-numbers that clients can compute. The changes of all sites add up to 0, so with two sites each has the
-same squares, and a masked sum hides nothing.
+There are two kinds of errors. The first kind is for new rows at the same sites. Here the squares of each
+site's changes are about the site's own mean, because differences between sites are not random in this
+case. A site with a single row has no mean to subtract. The second kind is for new sites. Here the
+changes of a site's rows are added up before they are squared, which is the jackknife over sites to first
+order. Clients can compute the terms of both sums. The changes of all sites add up to 0. With two sites,
+both therefore have the same squares, and a masked sum hides nothing.
 
-If an algorithm has summed C, up to 512 of its eigenvalues and directions are used beyond the
-components. Otherwise they are Ritz values of the basis that the algorithm leaves, whose vectors have no
-covariance with each other. All further eigenvalues are taken as equal to their mean, which the trace
-shows, and the result says how many they are.
+If an algorithm has summed C, up to 512 leading eigenvalues and directions of C are used. Otherwise, the
+Ritz values and vectors of the algorithm's final basis are used, because these vectors have no covariance
+with each other. All further eigenvalues are assumed to be equal to their mean, which follows from the
+trace. The result reports how many eigenvalues this assumption concerns.
 """
 
 from __future__ import annotations
@@ -61,30 +63,31 @@ LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site
 _WITHIN: Final = ("loadings", "variances")
 _BETWEEN: Final = ("site_loadings", "site_variances")
 _TIED: Final = 1e-12  # a gap below this share of the first eigenvalue counts as 0
-# Two components can be told apart if their variances differ by this many errors of the difference.
-_APART: Final = 2.0
-# Sites differ by more than their rows explain if errors by site are this many times those by row.
+# Two components can be distinguished if their variances differ by this many standard errors of the difference.
+_DISTINCT: Final = 2.0
+# Sites differ by more than their rows explain if errors by site are at least this multiple of errors by row.
 _UNLIKE: Final = 2.0
-_FEWEST: Final = 3  # the fewest sites for this comparison
-# With fewer rows than the first number, errors are too small even with the quantile of Student's t. With fewer
-# than the second one, they are a little too small.
+_FEWEST_SITES: Final = 3  # the minimum number of sites for this comparison
+# With fewer rows than _FEW_ROWS, errors are too small even with the quantile of Student's t. With fewer rows than
+# _MANY_ROWS, they are slightly too small.
 _FEW_ROWS: Final = 30
 _MANY_ROWS: Final = 300
-_USUAL: Final = 4.0  # up to this kurtosis, 95 % intervals still contain 93 %
-# The most directions of C in a message: all if auto chooses covariance. Nodes accept fewer than a thousand.
+_USUAL_KURTOSIS: Final = 4.0  # Up to this kurtosis, 95 % intervals still have a coverage of 93 %.
+# The maximum number of directions of C in a message. Messages contain all directions if auto chooses covariance.
+# Nodes accept fewer than a thousand.
 _WIDEST: Final = 512
-# Below this share of the trace, the distribution of the remaining eigenvalues does not matter.
-_ALL: Final = 1e-9
+# Below this share of the first eigenvalue, the distribution of the remaining eigenvalues does not matter.
+_NEGLIGIBLE: Final = 1e-9
 
 
 @dataclass(frozen=True)
 class ErrorsState:
-    """The state of the server: directions, their eigenvalues, and sums over rows and sites.
+    """The server's directions with their eigenvalues and, after the message, the sums over rows and sites.
 
     `following` is the mean of the other eigenvalues. `share` is the weight of one row in the scale, or
-    0 if the scale is not a deviation of these rows. `each` is the share of a row in the number of rows,
-    or 0 if the scale cancels it. `roots` are the divisors of columns made from text columns, 0 for
-    other columns, and None if there are none or the scale does not count.
+    0 if the scale is not the deviation of these rows. `each` is 1 / n, or 0 if the effect of the scale
+    cancels this term. `roots` holds the divisors of columns made from text columns, and 0 for all other
+    columns. It is None if there are no such columns, or if the scale is not the deviation of these rows.
     """
 
     W: Array
@@ -104,7 +107,7 @@ class ErrorsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Errors(Stage[ErrorsState]):
-    """Compute squares of the first-order changes of loadings and variances by rows and by sites.
+    """A stage that sums squares of the first-order changes of loadings and variances by rows and by sites.
 
     Clients square the influence of single rows, so nodes serve this stage only if their rules name it.
 
@@ -133,7 +136,7 @@ class Errors(Stage[ErrorsState]):
             values, W = found[:most], V[:, :most]
         left = max(model.trace - float(values.sum()), 0.0)
         mean = left / max(model.d - len(values), 1)
-        # Ritz values lie below eigenvalues, so the mean of the rest may exceed the last one.
+        # Ritz values are below eigenvalues, so the mean of the rest may exceed the last Ritz value.
         following = min(mean, float(values[-1]))
         share, each = (1.0 / model.n, 0.0) if _scale_counts(model) else (0.0, 1.0 / model.n)
         return ErrorsState(W, values, following, model.k, share, each, _roots(model))
@@ -145,8 +148,7 @@ class Errors(Stage[ErrorsState]):
         others = np.append(values, state.following)
         gaps = own - others
         tied = np.abs(gaps) < least
-        # Tied components may be any mixture, so their errors are set very large. This also avoids a division by
-        # 0.
+        # Tied components may be rotated arbitrarily, so they get very large errors, and no division by 0 occurs.
         inverse = 1.0 / np.where(tied, np.copysign(least, gaps), gaps)
         inverse[range(k), range(k)] = 0.0
         roots: Arrays = {} if state.roots is None else {"roots": state.roots}
@@ -155,7 +157,7 @@ class Errors(Stage[ErrorsState]):
             "W": state.W,
             "gaps": inverse,
             "middles": 0.5 * (own + others) * inverse,
-            # One more value than components, because the last component is compared with the next variance.
+            # There is one more value than components, because the last component is compared with the next variance.
             "sizes": np.maximum(values[: k + 1], least),
             "share": np.array(state.share),
             "each": np.array(state.each),
@@ -171,17 +173,17 @@ class Errors(Stage[ErrorsState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         _check(arrays, data.d)
-        sums, squares = _sum(arrays, data)
+        sums, squares = _influence_sums(arrays, data)
         up = {"n": np.array(data.n), "sites": np.array(1), **squares}
         for within, between in zip(_WITHIN, _BETWEEN, strict=True):
             up[between] = sums[within] ** 2
-            if data.n > 1:  # a single row has no mean to subtract
+            if data.n > 1:  # A single row has no mean to subtract.
                 spread = np.maximum(up[within] - up[between] / data.n, 0.0)
                 up[within] = spread * (data.n / (data.n - 1))
         return up, memory
 
     def bounds(self, state: ErrorsState, model: Model) -> Mapping[str, Array | float]:
-        # If eigenvalues are close, the sums may have any size.
+        # The sums have no useful bound, because the changes are divided by gaps between eigenvalues.
         usual = super().bounds(state, model)
         return {**usual, "sites": 1.0, **dict.fromkeys((*_WITHIN, *_BETWEEN), 0.0)}
 
@@ -210,20 +212,20 @@ class Errors(Stage[ErrorsState]):
         assert state.variances is not None
         assert state.site_loadings is not None
         assert state.site_variances is not None
-        more = model.n / state.rows  # some clients may not have answered
+        more = model.n / state.rows  # This scales the sums up if some clients have not answered.
         sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
         loadings = np.sqrt(more * state.loadings.T)
         variances = np.sqrt(more * state.variances) * sizes
         found = [loadings, variances[: state.k]]
-        said = _not_told_apart(sizes, variances)
+        said = _warnings_of_close_variances(sizes, variances)
         if state.sites > 1:
             more *= state.sites / (state.sites - 1)
             site_loadings = np.sqrt(more * state.site_loadings.T)
             site_variances = np.sqrt(more * state.site_variances) * sizes
             found += [site_loadings, site_variances[: state.k]]
-            said += _unlike(loadings, site_loadings, state.sites)
-        said += _too_small(state, model)
-        # A single site has no errors by site.
+            said += _warnings_of_sites(loadings, site_loadings, state.sites)
+        said += _warnings_of_size(state, model)
+        # With a single site, there are no errors by site, so the last keys are not used.
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
         decisions = {**model.decisions, "standard_errors": _meaning(state, model)}
         status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))
@@ -231,12 +233,12 @@ class Errors(Stage[ErrorsState]):
 
 
 def _scale_counts(model: Model) -> bool:
-    """Return whether the scale is the deviation of the same values that are squared."""
+    """Return whether the scale is the deviation of the same rows, so that it adds to the errors."""
     return model.scale == "std" and model.center
 
 
 def _roots(model: Model) -> Array | None:
-    """Return the divisors of columns made from text columns, and 0 for all others."""
+    """Return the divisors of columns made from text columns and 0 for other columns, or None if they are not needed."""
     if not (model.shared and _scale_counts(model)):
         return None
     assert model.frame.scale is not None
@@ -245,7 +247,7 @@ def _roots(model: Model) -> Array | None:
 
 
 def _check(arrays: Arrays, d: int) -> None:
-    """Refuse arrays that numpy would broadcast over the rows in another way."""
+    """Raise ProtocolError for arrays of other shapes, which numpy would broadcast over the rows."""
     W, gaps, middles, sizes = (arrays[name] for name in ("W", "gaps", "middles", "sizes"))
     k, p = len(gaps), W.shape[1]
     alike = gaps.shape == middles.shape == (k, p + 1)
@@ -262,23 +264,23 @@ def _check(arrays: Arrays, d: int) -> None:
         )
 
 
-def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
-    """Return the sums of the influences of all rows, and of their squares."""
+def _influence_sums(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
+    """Return the sums of the influences of a client's rows, and the sums of their squares."""
     W = arrays["W"].astype(np.float64)
     sizes, share, each = arrays["sizes"], float(arrays["share"]), float(arrays["each"])
     shape = (len(W), len(arrays["gaps"]))
     sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     measured = W[:, : len(sizes)]
-    # A message may contain 0, which stands for no variance.
+    # A message may contain a variance of 0, by which the client must not divide.
     inverse = np.divide(1.0, sizes, out=np.zeros(len(sizes)), where=sizes > 0.0)
     for block in data.dense():
         X = np.asarray(block, dtype=np.float64)
         T, D = X @ W, _moved_scales(X, arrays)
         for j, (gaps, middles) in enumerate(zip(arrays["gaps"], arrays["middles"], strict=True)):
-            moved = T[:, j : j + 1] * _turn(X, W, gaps)
+            moved = T[:, j : j + 1] * _scaled_along(X, W, gaps)
             if share:
-                moved -= share * _turn(D * W[:, j], W, middles)
+                moved -= share * _scaled_along(D * W[:, j], W, middles)
             sums["loadings"][:, j] += moved.sum(axis=0)
             squares["loadings"][:, j] += np.sum(moved**2, axis=0)
         of_scores = T[:, : len(sizes)] ** 2 * inverse
@@ -289,7 +291,7 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
 
 
 def _moved_scales(X: Array, arrays: Arrays) -> Array:
-    """Return how much rows change the squared scales, relative to these and up to a constant."""
+    """Return the relative changes of the squared scales by each row, up to a constant factor."""
     D = X**2
     if "roots" in arrays:
         by_share = np.flatnonzero(arrays["roots"] > 0.0)
@@ -298,17 +300,17 @@ def _moved_scales(X: Array, arrays: Arrays) -> Array:
     return np.asarray(D)
 
 
-def _turn(X: Array, W: Array, factors: Array) -> Array:
-    """Multiply rows by sum_l f_l w_l w_l' over the directions, and by the last factor outside of them."""
+def _scaled_along(X: Array, W: Array, factors: Array) -> Array:
+    """Multiply rows by f_l along each direction w_l, and by the last factor outside the span of the directions."""
     along = X @ W * (factors[:-1] - factors[-1])
     return np.asarray(factors[-1] * X + along @ W.T)
 
 
 def _meaning(state: ErrorsState, model: Model) -> str:
-    """Say what the errors describe, and what they leave out."""
+    """Return a text about what the errors describe and what they ignore."""
     said = ["errors by row are for a run with new rows of the same sites, errors by site for a run with other sites"]
     others = model.d - len(state.values)
-    if others > 1 and state.following > _ALL * float(state.values[0]):
+    if others > 1 and state.following > _NEGLIGIBLE * float(state.values[0]):
         said.append(f"the {others} eigenvalues after the first {len(state.values)} are assumed to be equal")
     if model.frame.scale is not None and not state.share:
         said.append("errors ignore that the scale comes from the same rows")
@@ -317,12 +319,12 @@ def _meaning(state: ErrorsState, model: Model) -> str:
     return "; ".join(said)
 
 
-def _too_small(state: ErrorsState, model: Model) -> list[str]:
-    """Say that the errors are too small, if rows are few or have heavy tails."""
+def _warnings_of_size(state: ErrorsState, model: Model) -> list[str]:
+    """Return warnings that the errors are too small, if rows are few or have heavy tails."""
     assert state.variances is not None
     said = []
     if model.n < _FEW_ROWS:
-        said.append(f"with {model.n} rows, standard errors are too small: at least {_FEW_ROWS} rows are needed")
+        said.append(f"with {model.n} rows, standard errors are too small (at least {_FEW_ROWS} rows are needed)")
     elif model.n < _MANY_ROWS:
         said.append(
             f"with {model.n} rows, standard errors are slightly too small (use analysis.intervals); with heavy tails "
@@ -332,17 +334,20 @@ def _too_small(state: ErrorsState, model: Model) -> list[str]:
         return said
     # The sum of (y^2 / theta - 1 / n)^2 over a component's scores y is (kurtosis - 1) / n.
     kurtosis = 1.0 + state.rows * state.variances[: state.k]
-    usual = max(_USUAL, 3.0 + 3.0 * float(np.sqrt(24.0 / state.rows)))
+    usual = max(_USUAL_KURTOSIS, 3.0 + 3.0 * float(np.sqrt(24.0 / state.rows)))
     if len(heavy := np.flatnonzero(kurtosis > usual)):
         named = f"{labels.noun(len(heavy), 'component')} {', '.join(str(j + 1) for j in heavy)}"
         of = ", ".join(f"{kurtosis[j]:.2g}" for j in heavy)
-        said.append(f"scores along {named} have heavy tails (kurtosis {of}, normal rows have 3): errors are too small")
+        said.append(
+            f"standard errors are too small, because scores along {named} have heavy tails (kurtosis {of}, but normal "
+            "rows have 3)"
+        )
     return said
 
 
-def _not_told_apart(variances: Array, errors: Array) -> list[str]:
-    """Describe components whose variances are closer than their errors, so that they may be mixtures of each other."""
-    between = _APART * np.hypot(errors[:-1], errors[1:])
+def _warnings_of_close_variances(variances: Array, errors: Array) -> list[str]:
+    """Return a warning about neighboring components with variances that are too close to distinguish them."""
+    between = _DISTINCT * np.hypot(errors[:-1], errors[1:])
     close = np.flatnonzero(variances[:-1] - variances[1:] < between)
     if not len(close):
         return []
@@ -350,14 +355,14 @@ def _not_told_apart(variances: Array, errors: Array) -> list[str]:
     return [f"components {named} cannot be distinguished with this many rows, because their variances are too close"]
 
 
-def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:
-    """Say that sites differ by more than their rows explain, so that the number of sites counts."""
+def _warnings_of_sites(by_row: Array, by_site: Array, sites: int) -> list[str]:
+    """Return a warning if sites differ by more than their rows explain, so that errors by site matter."""
     rows = max(np.mean(by_row**2), np.finfo(float).tiny)
     times = float(np.sqrt(np.mean(by_site**2) / rows))
-    if sites < _FEWEST or times < _UNLIKE:
+    if sites < _FEWEST_SITES or times < _UNLIKE:
         return []
     words = f"sites differ: errors by site are {times:.2g} times those by row"
     return [
-        f"{words}. Use the errors by site for a site that took no part. They are rough, because they come from "
+        f"{words}. For sites outside the run, use the errors by site. They are rough, because they come from "
         f"{labels.count(sites, 'site')}"
     ]

@@ -1,14 +1,15 @@
 """Openings for a server that sees only sums: `SummedOpening` for masks, `PrivateOpening` for differential privacy.
 
-`SummedOpening` asks for counts and means in a first message, and for centered sums in a second one. It
-yields the same as the opening in one message: `server` converts the sums of the second message to the
-layout of that opening, whose `finish` does the rest. Bounds for the second message follow from the
-first.
+`SummedOpening` asks for counts and means in a first message, and for centered sums in a second message.
+Its result is the same as that of the opening in one message. `server` converts the sums of the second
+message to the layout of that opening, whose `finish` does the rest. Bounds for the answers to the second
+message follow from the first message.
 
-`PrivateOpening` replaces the opening in a run with a privacy budget. It finds count, mean and scale
-from clipped rows with noise, but no product and no peak. Each client adds up clipped moments in one
-vector. The server adds the vectors, knows the size of their noise, and reads count, mean and scale from
-the sum as far as the noise allows. The first block is random, because there is no product.
+`PrivateOpening` replaces the opening in a run with a privacy budget. It estimates count, mean and scale
+from clipped rows with noise, but no product and no largest absolute values. Each client adds up the
+moments of its clipped rows in one vector. The server adds up the vectors, whose noise has a known size,
+and estimates count, mean and scale from the sum as far as the noise allows. The first block is random,
+because there is no product.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_
 
 @dataclass(frozen=True)
 class PrivateOpeningState:
-    """The settings of the message, the number of clients that share the noise, and the sum of noisy moments."""
+    """The settings of the message, the number of clients that share the noise, and the noisy sum of moments."""
 
     sums: bool
     columns: bool
@@ -44,18 +45,19 @@ class PrivateOpeningState:
     clients: int = 0
 
     def divide(self, among: int) -> PrivateOpeningState:
-        """Return the state with the number of clients that share the noise of the sum."""
+        """Return the state for a sum whose noise is shared by `among` clients."""
         return replace(self, among=among)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateOpening(Stage[PrivateOpeningState]):
-    """The opening under differential privacy: sums of clipped rows and of their squares, with noise.
+    """An opening under differential privacy, from noisy sums of clipped rows and of their squares.
 
-    A row x is clipped to norm R, and adds (1, x / R, x^2 / R^2) to the moments: two or three parts,
-    each of norm at most 1. Multiplied by R^2 / sqrt(number of parts), the whole vector changes by at
-    most R^2 with a row, as the answers of the algorithms do. x is left out if neither mean nor scale is
-    requested. x^2 stands for |x|^2, or with a scale or without x for the squares of each column.
+    A row x is clipped to norm R, and adds (1, x / R, x^2 / R^2) to the moments. These are two or three
+    parts, each of norm at most 1. The vector is multiplied by R^2 / sqrt(number of parts), so that a row
+    changes it by at most R^2, like the answers of the algorithms. x is left out if neither mean nor scale is
+    requested. x^2 stands for the squares of each column if a scale is requested or x is left out, and for
+    |x|^2 otherwise.
 
     Cost: a client needs 2 n_i d flops, and sends up to 2 d + 1 floats.
     """
@@ -86,10 +88,10 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        # Without this check, a message without noise would get the moments of unclipped rows.
+        # Without this check, a message without noise would be answered with the moments of unclipped rows.
         if not isinstance(data, ClippedRows):
             raise ProtocolError(
-                f"A private opening works on clipped rows, but this message does not clip them. {OTHER_SERVER}"
+                f"A private opening needs clipped rows, but this message requests no clipping. {OTHER_SERVER}"
             )
         R, d = data.clip, data.d
         sums, squares = np.zeros(d), np.zeros(d)
@@ -128,15 +130,15 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         n = int(np.round(v[0]))
         if n < 2:
             raise DataError(
-                f"With noise, the number of rows is {n}, but at least 2 are needed. Take more rows, or a larger "
-                "epsilon."
+                f"The noisy estimate of the number of rows is {n}, but at least 2 rows are needed. Use more rows, or a "
+                "larger epsilon."
             )
         mean = np.zeros(d)
         if state.sums:
             mean = v[1 : d + 1] * R / n
         squares = v[1 + d * state.sums :] * R**2
         scale = None
-        # A variance below the noise counts as large as the noise.
+        # A variance below the noise level is raised to the noise level.
         if model.scale is not None:
             least = deviation * R**2 / n
             scale = np.sqrt(np.maximum(squares / n - mean**2, least))
@@ -147,31 +149,31 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         frame = Frame(mean if model.center else None, scale)
         moved = np.full(d, frame.centre / frame.divisor)
         if model.public.scale is not None:
-            frame = _onto(model.public, mean)
+            frame = _in_original_units(model.public, mean)
         trace = max(float(squares.sum() - n * moved @ moved), 0.0)
         eps = float(np.finfo(np.float64).eps)
         return replace(model, frame=frame, n=n, d=d, clients=state.clients, eps=eps, trace=trace, basis=basis)
 
 
-def _onto(public: Frame, mean: Array) -> Frame:
-    """Convert the frame of rows that were measured in a public frame to the rows' own units."""
+def _in_original_units(public: Frame, mean: Array) -> Frame:
+    """Return the frame in the rows' original units, if `mean` was computed in the units of a public frame."""
     assert public.mean is not None
     assert public.scale is not None
     own = public.mean + public.scale * mean
     if public.fill is None:
         return replace(public, mean=own)
-    # The noisy mean, which reveals no more about a row than before
+    # The noisy mean replaces missing values. It was released already, so this reveals nothing more about a row.
     return replace(public, mean=own, fill=own)
 
 
-# added to squares of 0, because a bound of 0 means that the bound is unknown
+# This number is added to sums of squares, because a bound of 0 means that the bound is unknown.
 _LEAST: Final = 1e-150
 _SLACK: Final = 1e-13  # the rounding error of centered squares, as a share of the raw squares
 
 
 @dataclass(frozen=True)
 class SummedState:
-    """The block to multiply, and the sums of both messages."""
+    """The block to multiply, the mean and squares from the first message, and the total of the second message."""
 
     seed: int
     width: int
@@ -185,18 +187,18 @@ class SummedState:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedOpening(Stage[SummedState]):
-    """The opening for masks: two messages, each of them a plain sum over the clients.
+    """An opening for masked runs, in two messages whose answers are plain sums over the clients.
 
-    In the first message, clients send n_i and the sums of the columns and of their squares. In the
-    second message, they send n_i again, and about the mean r of the first message the sums of x - r,
-    the squared deviations, and P_i = (X_i - r)'(X_i - r) B. The server corrects for the difference
-    between r and the mean of the clients that answered, so that a client may be missing in the second
-    message. If none is missing, no digits cancel. If values are missing, all sums are over present
-    values, and each message counts them by column.
+    For the first message, clients send n_i and the sums of the columns and of their squares. Let r be the
+    mean that follows from these sums. For the second message, clients send n_i again, the sums of x - r, the
+    sums of squared deviations from r, and P_i = (X_i - r)'(X_i - r) B. The server corrects for the difference
+    between r and the mean of the clients that answered, so a client may fail to answer the second message.
+    If all clients answer, no digits cancel. If values may be missing, all sums are over present values, and
+    each answer contains the number of values of each column.
 
-    Cost: a client needs 4 n_i d p flops. It sends two columns of d floats in the first message and
-    p + 2 in the second one, and one more in each if values may be missing. The server sends r, and a
-    seed or the block.
+    Cost: a client needs 4 n_i d p flops. It sends two columns of d floats for the first message and
+    p + 2 columns for the second message, and one more column each if values may be missing. The server
+    sends r, and a seed or the block.
     """
 
     name: ClassVar[str] = "summed_opening"
@@ -243,7 +245,7 @@ class SummedOpening(Stage[SummedState]):
         squares = own["m2"] + seen * e**2
         up = {"n": own["n"], **precision_of(data), "sums": seen * e, "squares": squares}
         if "product" in own:
-            between = _between(e, seen, block_of(arrays, data.d))
+            between = _mean_correction(e, seen, block_of(arrays, data.d))
             up["product"] = own["product"].astype(np.float64) + between
         if "count" in own:
             up["count"] = seen
@@ -254,8 +256,8 @@ class SummedOpening(Stage[SummedState]):
         if state.reference is None:
             return {**counts, "sums": 0.0, "squares": 0.0}
         assert state.squares is not None
-        # Bounds for all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j)
-        # ||X|| ||B||.
+        # These are bounds for all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <=
+        # sqrt(s_j) ||X|| ||B||.
         s = 2.0 * (state.squares + _LEAST)
         length = float(np.linalg.norm(_block(state), axis=0).max(initial=1.0))
         product = np.sqrt(s * s.sum())[:, None] * length
@@ -275,7 +277,7 @@ class SummedOpening(Stage[SummedState]):
             "eps": np.array(eps_of(total)),
             "mean": state.reference + e,
             "m2": deviations,
-            "product": total["product"] - _between(e, seen, _block(state)),
+            "product": total["product"] - _mean_correction(e, seen, _block(state)),
         }
         if state.gaps:
             merged["count"] = np.asarray(seen)
@@ -289,15 +291,15 @@ class SummedOpening(Stage[SummedState]):
 
 
 def opening_of(state: SummedState) -> OpeningState:
-    """Return the state of the one-message opening with the same information."""
+    """Return the state that the opening in one message would have with the same information."""
     return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
 
 
-def _between(e: Array, seen: Array | int, block: Array) -> Array:
-    """Return the correction of a product for a mean that is off by e.
+def _mean_correction(e: Array, seen: Array | int, block: Array) -> Array:
+    """Return the correction of a product that was centered at a mean with an error of e.
 
-    If values are missing, the correction counts the present values. The product is then only a start,
-    and its entries stay within the bounds.
+    If values are missing, the correction uses the numbers of present values. The product then serves only as
+    a start, and its entries stay within the bounds.
     """
     e = np.sqrt(seen) * e
     return np.outer(e, e @ block)

@@ -1,7 +1,7 @@
-"""Openings in which clients have weights: each client counts at most a share, or only by medians.
+"""Openings with weights of clients: the share of each client is limited, or the frame consists of medians.
 
 The message and the client half are those of the usual opening. The server keeps all answers, N d (p +
-2) numbers, until every client has answered, because the weight of a client depends on all others.
+2) numbers, until every client has answered, because the weight of a client depends on all other clients.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
 from flower_pca.stages.opening import Opening, OpeningState, block_of, frame_of
 
-# The key of all answers, beside the first answer's means, which show the number of columns
+# The key of all answers. The first answer's means are stored separately, because they show the number of columns.
 _ANSWERS: Final = "answers"
-_STEPS: Final = 1000
-_STILL: Final = 1e-13  # the change of weights at which they have settled
-_ALL: Final = 1e-9  # the rounding error of N times a share
+_STEPS: Final = 1000  # the maximum number of iterations
+_CONVERGED: Final = 1e-13  # the change of the weights up to which they have converged
+_ROUNDING: Final = 1e-9  # the relative rounding error of shares and weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeighingOpening(Opening):
-    """An opening that merges its answers after all of them have arrived.
+    """An opening that merges its answers only after all of them have arrived.
 
     Attributes
     ----------
     share : float or None
-        The largest share that one client may count, or None for no limit.
+        The largest share of the total that a client may have, or None for no limit.
     """
 
     share: float | None = None
@@ -50,31 +50,31 @@ class WeighingOpening(Opening):
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         answers = {i: reply for i, reply in total[_ANSWERS].items() if i in answered}
-        # The total is not None, because the stage is over. Merging the answers needs the model, which `finish`
-        # has.
+        # The total is empty instead of None, because the stage is over. The answers are merged later by `finish`,
+        # which has the model.
         return replace(state, said=answers, total={})
 
     def finish(self, state: OpeningState, model: Model) -> Model:
-        total, counted = self._together(state, model)
+        total, counted = self._merge_answers(state, model)
         found = super().finish(replace(state, total=total), model)
-        # Here `said` holds all answers for their weights, even if they are not judged.
+        # `said` holds all answers, because weights need them. Without `judged`, the claims made from them are dropped.
         return replace(found, counted=counted, claims=found.claims if self.judged else {})
 
     def _block(self, state: OpeningState, total: Arrays) -> Array:
         return block_of(self.broadcast(state), len(total["mean"]))
 
     @abstractmethod
-    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
-        """Merge the answers, and return the weight of each client."""
+    def _merge_answers(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
+        """Return the merged answers and the weight of each client."""
 
 
 @dataclass(frozen=True)
 class _Answers:
-    """The moments of all clients, one row for each, and their products."""
+    """The moments of all clients, with one row for each client, and their whole answers with the products."""
 
     clients: tuple[int, ...]
     n: Array
-    seen: Array  # the numbers of values behind mean and m2, (N, d)
+    seen: Array  # the number of values that mean and m2 are computed from, (N, d)
     mean: Array
     m2: Array
     replies: tuple[Arrays, ...]
@@ -90,7 +90,7 @@ class _Answers:
 
     @property
     def common(self) -> Arrays:
-        """The parts that are not weighted: the total number of rows, and figures that hold for all clients."""
+        """The parts that are not weighted: the number of rows of all clients, their lowest precision, and counts."""
         coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
         n = np.array(int(self.n.sum()))
         found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
@@ -99,17 +99,17 @@ class _Answers:
         return found
 
     def squares(self, frame: Frame) -> Array:
-        """Return t_i, the sum of squares of each client's rows in a frame."""
+        """Return the sum of squares t_i of each client's rows in a frame."""
         return np.asarray(self.columns(frame).sum(axis=1))
 
     def columns(self, frame: Frame) -> Array:
-        """Return the sums of squares by client and column, (N, d)."""
+        """Return the sums of squares by client and column in a frame, (N, d)."""
         clients = zip(self.n, self.mean, self.m2, self.seen, strict=True)
         moments = (Moments(int(n), mean, m2, seen) for n, mean, m2, seen in clients)
         return np.array([rows.sums(frame)[1] for rows in moments])
 
     def total(self, weights: Array) -> Arrays:
-        """Return mean and squared deviations of all rows, with weight w_i for client i."""
+        """Return the mean and the sums of squared deviations of all rows, with weight w_i for client i."""
         seen = weights[:, None] * self.seen
         rows = np.maximum(seen.sum(axis=0), np.finfo(float).tiny)
         mean = (seen * self.mean).sum(axis=0) / rows
@@ -117,7 +117,7 @@ class _Answers:
         return {**self.common, "mean": mean, "m2": weights @ self.m2 + between.sum(axis=0)}
 
     def product(self, block: Array, mean: Array, weights: Array) -> Array:
-        """Return C B about this mean: sum_i w_i (P_i + n_i e_i e_i'B), with e_i the distance of client i's mean."""
+        """Return C B about a mean: sum_i w_i (P_i + n_i e_i e_i'B), where e_i is the mean of client i minus `mean`."""
         off = np.where(self.seen > 0.0, self.mean - mean, 0.0)
         weighted = (weights * self.n)[:, None]
         between = off.T @ (weighted * (off @ block))
@@ -130,16 +130,16 @@ class _Answers:
 class CappedOpening(WeighingOpening):
     """An opening in which no client counts for more than a share s of all squares or rows.
 
-    Client i with n_i rows counts with weight w_i. t_i is the sum of squares of its rows in the common
-    frame. First, w_i n_i is limited to s times the sum of all w_j n_j. Then w_i t_i is limited in the
-    same way. t_i depends on mean and scale, which belong to the weighted rows, so these steps are
-    repeated until they settle, which takes a few repetitions. Finally, the weights are scaled so that
-    the weighted number of rows equals the number of rows.
+    Client i with n_i rows has weight w_i. Let t_i be the sum of squares of its rows in the common frame.
+    First, w_i n_i is limited to s times the sum of all w_j n_j. Then w_i t_i is limited in the same way.
+    t_i depends on the mean and the scale of the weighted rows, so the second step is repeated until the
+    weights converge, which takes a few repetitions. Finally, the weights are scaled so that the weighted
+    number of rows equals the number of rows.
     """
 
     share: float = 1.0
 
-    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
+    def _merge_answers(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
         answers = _Answers.of(state.said)
         by_rows = cap(answers.n, self.share)
         weights = by_rows
@@ -147,40 +147,41 @@ class CappedOpening(WeighingOpening):
             total = answers.total(weights)
             squares = by_rows * answers.squares(frame_of(total, model))
             before, weights = weights, by_rows * cap(squares, self.share)
-            if np.abs(weights - before).max() <= _STILL:
+            if np.abs(weights - before).max() <= _CONVERGED:
                 break
         weights = weights * (answers.n.sum() / float(weights @ answers.n))
         total = answers.total(weights)
         total["product"] = answers.product(self._block(state, total), total["mean"], weights)
         squares = weights * answers.squares(frame_of(total, model))
         rows = weights * answers.n / answers.n.sum()
-        # Without a client the mean of the others changes. Its part of the change is at most r / (1 - r) of its
-        # squares.
+        # If a client is left out, the mean of the other clients changes, too. This increases the client's share of
+        # the squares by at most the factor 1 / (1 - r), where r is its share of the rows.
         left = np.maximum(1.0 - rows, np.finfo(float).tiny)
         most = squares / squares.sum() / left
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
-        # If all clients have the same weight, no answer is scaled, and the sums equal those of a plain run.
-        less = (weights < (1.0 - _ALL) * weights.max()).any()
+        # If all clients have the same weight, no answer is scaled, and the sums equal those of a run without weights.
+        less = (weights < (1.0 - _ROUNDING) * weights.max()).any()
         return total, Weights(by_client if less else {}, float(most.max()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MedianOpening(WeighingOpening):
-    """An opening whose frame consists of medians over clients: of means, deviations and largest values.
+    """An opening whose frame consists of medians over clients: of means, deviations and largest absolute values.
 
-    With a share, a client counts by its number of rows, up to that share of all counted rows.
+    Without a share, all clients have the same weight. With a share, the weight of a client is its number of
+    rows, limited to this share of the total.
     """
 
-    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
+    def _merge_answers(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
         answers = _Answers.of(state.said)
-        weights, there = self._weights(answers), self._there(answers)
+        weights, there = self._weights(answers), self._weights_by_column(answers)
         total = answers.common
         total["mean"] = median(answers.mean, there)
         variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
         if model.center and not variances.any() and (answers.m2.any() or np.ptp(answers.mean, axis=0).any()):
             raise DataError(
-                "Half of the clients or more have one row, or the same row many times, so the median over clients "
-                "does not measure spread. Combine clients with few rows, or use krylov."
+                "At least half of the clients have a single row, or the same row many times, so the median of their "
+                "variances is 0. Combine clients with few rows, or use krylov."
             )
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
@@ -192,11 +193,11 @@ class MedianOpening(WeighingOpening):
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         found = super().finish(state, model)
-        # Like the variances along components, the total consists of medians of mean squares about the common
-        # center.
+        # The total variance is a sum of medians of mean squares about the common center, because the variances along
+        # components are such medians, too.
         answers = _Answers.of(state.said)
-        squares = median(answers.columns(found.frame) / answers.n[:, None], self._there(answers))
-        # The sum of all clients' products is no median.
+        squares = median(answers.columns(found.frame) / answers.n[:, None], self._weights_by_column(answers))
+        # The product is dropped, because it is a sum over clients and not a median.
         return replace(found, product=None, trace=float(found.n * squares.sum()))
 
     def _weights(self, answers: _Answers) -> Array:
@@ -204,13 +205,13 @@ class MedianOpening(WeighingOpening):
             return np.ones(len(answers.n))
         return np.asarray(answers.n * cap(answers.n, self.share))
 
-    def _there(self, answers: _Answers) -> Array:
-        """Return the weight of each client in a column's median, which is 0 if it has no value there."""
+    def _weights_by_column(self, answers: _Answers) -> Array:
+        """Return the weight of each client in the median of each column. It is 0 if the column has no values."""
         return np.asarray(self._weights(answers)[:, None] * (answers.seen > 0.0))
 
 
 def cap(sizes: Array, share: float) -> Array:
-    """Return factors of at most 1 for the sizes, so that none exceeds this share of the remaining total.
+    """Return factors of at most 1 that limit each of the sizes to this share of the reduced total.
 
     Raises
     ------
@@ -220,25 +221,25 @@ def cap(sizes: Array, share: float) -> Array:
         If so many sizes are 0 that nothing would be left.
     """
     count = len(sizes)
-    if share * count < 1.0 - _ALL:
+    if share * count < 1.0 - _ROUNDING:
         raise ConfigError(
             f"{option('max_share')} is {share:g}, but {count} clients need at least 1/{count}, because their shares "
             "add up to 1. Raise max_share.",
             setting="max_share",
         )
     size = np.sort(sizes)[::-1]
-    # rest[m] is the sum of all but the m largest.
+    # rest[m] is the sum of all sizes except the m largest.
     rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)
     most = size[0]
     for m in range(count):
-        # If the m largest sizes are cut to c, each is the share s of m c + rest, and the next size is below c.
-        if size[m] * (1.0 - share * m) <= share * rest[m] * (1.0 + _ALL):
+        # If the m largest sizes are reduced to c, then c is the share s of m c + rest, and the next size is below c.
+        if size[m] * (1.0 - share * m) <= share * rest[m] * (1.0 + _ROUNDING):
             break
         others = 1.0 - share * (m + 1)
         most = share * rest[m + 1] / others
     if most <= 0.0:
         raise DataError(
-            "Too few clients have any variance for each to stay below max_share. Raise max_share, or leave it out."
+            "Too few clients have rows that vary, so max_share cannot be kept. Raise max_share, or leave it out."
         )
     positive = np.maximum(sizes, np.finfo(float).tiny)
     return np.asarray(np.minimum(1.0, most / positive))

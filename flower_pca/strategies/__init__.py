@@ -1,7 +1,7 @@
-"""Flower's server side: PCAStrategy, TrackingStrategy, and a Strategy for each algorithm.
+"""Flower strategies for the server: PCAStrategy, TrackingStrategy, and a Strategy for each algorithm.
 
-The strategies of the package's own algorithms are in `named`, which is imported when one of them is
-first used. The Strategy of an algorithm that was registered elsewhere is made at that time.
+The strategies of the package's algorithms are in `named`, which is imported when one of them is first
+used. If another package has registered an algorithm, its Strategy is created when it is first used.
 """
 
 import importlib
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
     stage = registry.public()[name]
     named = importlib.import_module("flower_pca.strategies.named")
     found = getattr(named, name, None)
-    if found is None:  # the algorithm was registered elsewhere
+    if found is None:  # Another package has registered the algorithm.
         found = _strategy(name, stage.name, named.AlgorithmStrategy)
     _describe(found, stage)
     globals()[name] = found
@@ -35,24 +35,24 @@ def __getattr__(name: str) -> Any:
 
 
 def _strategy(name: str, stage: str, base: type[PCAStrategy]) -> type[PCAStrategy]:
-    """Make the Strategy of an algorithm, as the class statements in `named` do."""
+    """Create the Strategy of an algorithm, in the same form as the classes in `named`."""
 
     def start(self: PCAStrategy, **keywords: Any) -> None:
         base.__init__(self, **keywords)
 
-    members = {"name": stage, "__doc__": "PCA by an algorithm that was registered elsewhere."}
+    members = {"name": stage, "__doc__": "PCA by an algorithm that another package has registered."}
     return type(name, (base,), {**members, "__module__": __name__, "__init__": start})
 
 
 def _describe(strategy: Any, stage: type[Stage[Any]]) -> None:
-    """Set the signature and the docstring of a Strategy from its algorithm, for `help`."""
+    """Set the signature and the docstring of a Strategy from its algorithm, so that `help` shows them."""
     base = TrackingStrategy if stage.name in registry.TRACKERS else PCAStrategy
     _, *common = inspect.signature(base).parameters.values()
     own = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(stage)
     ]
-    # An algorithm that cannot begin with given components may have an `init` of its own.
+    # An algorithm that cannot start from given components may have its own parameter called `init`.
     common = [parameter for parameter in common if parameter.name not in {mine.name for mine in own}]
     signature = inspect.signature(strategy.__init__)
     this = signature.parameters["self"]
@@ -60,7 +60,7 @@ def _describe(strategy: Any, stage: type[Stage[Any]]) -> None:
     strategy.__doc__ = (
         f"{strategy.__doc__}\n\nThe other keywords are those of `{base.__name__}`. "
         f"The algorithm:\n\n{inspect.getdoc(stage)}\n\n"
-        f"As a strategy, which `fit(grid)` runs in your ServerApp:\n\n"
+        f"To use it as a strategy, call `strategy.fit(grid)` in your ServerApp:\n\n"
         f">>> from flower_pca import strategies\n"
         f">>> strategy = strategies.{strategy.__name__}(n_components=2)"
     )

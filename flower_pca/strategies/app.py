@@ -1,6 +1,6 @@
-"""The ServerApp that `flwr run` starts: the run that a run-config describes, from its settings to its files.
+"""The server side of the app that `flwr run` starts: it runs what a run-config describes and saves the result.
 
-No node needs this module, and a node's process starts with every message, so the app imports it late.
+The app imports this module late, because no node needs it, and a node's process starts with every message.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.pca import PCAStrategy, TrackingStrategy
 
-# Settings that name files in the output folder for a tracker's steps
-_WATCHED: Final = ("events", "live")
+# The settings that name files in the output folder for the steps of a tracker
+_STEP_FILES: Final = ("events", "live")
 
 
 class _InRunConfigWords(logging.Filter):
-    """A filter that prints sentences of this package in the vocabulary of a run-config.
+    """A logging filter that writes settings in log messages of this package as a run-config writes them.
 
     Parameters
     ----------
     algorithm : str
-        The algorithm of the run, into whose brackets its parameters go.
+        The algorithm of the run. Its parameters are written in brackets after its name.
     """
 
     def __init__(self, algorithm: str) -> None:
@@ -48,13 +48,13 @@ class _InRunConfigWords(logging.Filter):
         self._written = run_config.advising(algorithm)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Translate the settings in the arguments of a log record."""
+        """Rewrite the settings in the arguments of a log record, and accept the record."""
         if isinstance(record.args, tuple):
-            record.args = tuple([self._said(value) for value in record.args])
+            record.args = tuple([self._in_run_config_words(value) for value in record.args])
         return True
 
-    def _said(self, value: object) -> object:
-        """Return a sentence with translated settings, and anything else unchanged."""
+    def _in_run_config_words(self, value: object) -> object:
+        """Return a sentence with rewritten settings, and any other value unchanged."""
         return in_words(value, self._written) if isinstance(value, Sentence) else value
 
 
@@ -65,13 +65,14 @@ def run(grid: Grid, context: Context) -> None:
         logger.removeFilter(earlier)
     logger.addFilter(said)
     _run(grid, context)
-    logger.removeFilter(said)  # after a failed run it stays, because Flower logs the error after this function
+    # If the run fails, the filter stays, because Flower logs the error after this function has ended.
+    logger.removeFilter(said)
 
 
 def _run(grid: Grid, context: Context) -> None:
     config = run_config.settings(context.run_config)
     wanted = Path(str(config["output"])).expanduser()
-    folder = _free(wanted)
+    folder = _output_folder(wanted)
     settings = _settings(config)
     folder.mkdir(parents=True, exist_ok=True)
     if settings.get("checkpoint"):
@@ -80,26 +81,26 @@ def _run(grid: Grid, context: Context) -> None:
     if registry.tracks(str(config.get("algorithm", ""))):
         result = _result_of_tracker(grid, settings, config, folder)
     else:
-        for what in _WATCHED:
+        for what in _STEP_FILES:
             if config.get(what):
                 raise ConfigError(
-                    f"{what} is for trackers, whose steps it shows, but {config['algorithm']} has no steps. Leave "
-                    f"{what} out.",
+                    f"{what} shows the steps of a tracker, but {config['algorithm']} has no steps. Leave {what} out.",
                     setting=what,
                     value=config[what],
                 )
         result = PCAStrategy(**settings).fit(grid)
-    if (folder / "result.npz").exists():  # another run has ended meanwhile
-        folder = _free(wanted)
+    if (folder / "result.npz").exists():  # Another run has saved its result in the meantime.
+        folder = _output_folder(wanted)
         folder.mkdir(parents=True, exist_ok=True)
     with saved.rescue(result):
         log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
 
 
-def _free(wanted: Path) -> Path:
-    """Return the output folder. If a relative path already has a result, return the next name with a number.
+def _output_folder(wanted: Path) -> Path:
+    """Return the output folder. If a relative path already has a result, a number is appended to its name.
 
-    An absolute path is used as it is. An interrupted run has left no result, so its checkpoint is found again.
+    An absolute path is used unchanged. The folder of an interrupted run has no result, so it is used again, and
+    its checkpoint is found.
     """
     if wanted.is_absolute():
         return wanted.resolve()
@@ -108,10 +109,8 @@ def _free(wanted: Path) -> Path:
 
 
 def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str, Any], folder: Path) -> TrackingResult:
-    """Return the result of a tracker's run. Its steps are written to files of the output folder, as the
-    run-config says.
-    """
-    names = {what: str(config[what]) for what in _WATCHED}
+    """Run a tracker and return its result. Its steps are written to the files that the run-config names."""
+    names = {what: str(config[what]) for what in _STEP_FILES}
     paths = {what: folder / name for what, name in names.items() if name}
     resume = bool(settings.get("checkpoint")) and Path(settings["checkpoint"]).exists()
     title = f"Steps of {settings['algorithm']}"
@@ -123,13 +122,13 @@ def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str
 def _tracking(
     settings: dict[str, Any], config: Mapping[str, Any], on_step: Callable[[StepRecord], None]
 ) -> TrackingStrategy:
-    """Return the strategy of a tracker, which has fewer parameters than PCAStrategy, and an interval."""
+    """Return the strategy of a tracker, and refuse settings that only PCAStrategy has."""
     names = inspect.signature(TrackingStrategy).parameters
     plain = inspect.signature(PCAStrategy).parameters
     for name, value in settings.items():
         if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
             raise ConfigError(
-                f"A tracker has no setting {option(name)}, which the run-config sets to {shown(value)}. Leave it out.",
+                f"A tracker has no setting {option(name)}, but the run-config sets it to {shown(value)}. Leave it out.",
                 setting=name,
                 value=value,
             )
@@ -139,7 +138,7 @@ def _tracking(
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of PCAStrategy in the run-config, where names have hyphens and "" stands for None."""
+    """Return the parameters of PCAStrategy in the run-config, in which names have hyphens and "" means None."""
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
     given = {names[key]: value for key, value in config.items() if key in names}
     settings = {name: None if value == "" else value for name, value in given.items()}

@@ -1,11 +1,12 @@
-"""FlowerStrategy: a run as a Flower Strategy, over the nodes of a grid. All mathematics is in the stages.
+"""FlowerStrategy, which runs an algorithm over the nodes of a grid as a Flower Strategy.
 
-`fit` and `start` drive a run over `Nodes` to its end. The four hooks, `configure_train`,
-`aggregate_train`, `configure_evaluate` and `aggregate_evaluate`, take single steps of a run. Flower's
-own loop calls them, and so do `fit` and `start` if a subclass overrides one of them.
+`fit` and `start` drive a run over `Nodes` to its end. All mathematics is in the stages of the run. The
+four hooks, `configure_train`, `aggregate_train`, `configure_evaluate` and `aggregate_evaluate`, perform
+single steps of a run. Flower's loop calls them, and so do `fit` and `start` if a subclass overrides at
+least one of them.
 
-Every message of a run is a round, and the opening is round 1. The closing evaluation is a round of its
-own, in which nothing is trained.
+Every message of a run is a round, and the opening is round 1. The closing evaluation is a separate
+round without training.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
 from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
 
-# The key of a round's figures that says whether the components are in their order
+# The key of a metric of each round, which is 1 if the components are in their final order and 0 if not
 IN_ORDER: Final = "in_order"
 _BUDGET: Final = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
 HOOKS: Final = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
@@ -64,14 +65,14 @@ T = TypeVar("T")
 
 
 class FlowerStrategy(Strategy, Generic[R]):
-    """A run as a Flower Strategy. `PCAStrategy` and `TrackingStrategy` decide what is run.
+    """The base class of `PCAStrategy` and `TrackingStrategy`, which create the run that it drives.
 
     Parameters
     ----------
     node_settings : NodeSettings
-        How long to wait for nodes, and how to ask them.
+        The settings for waiting for nodes and sending them messages.
     checkpoint : str or path or None
-        The file that keeps the state of the run after every message.
+        The file in which the state of the run is saved after every message, or None for no checkpoint.
     """
 
     def __init__(self, node_settings: NodeSettings, checkpoint: str | os.PathLike[str] | None) -> None:
@@ -79,16 +80,16 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._checkpoint: Path | None = None
         if checkpoint is not None:
             self._checkpoint = Path(checkpoint)
-        self._ready: AnyRun | None = None  # the run that is driven first
-        self._nodes: Nodes | None = None  # the nodes, while hooks take single steps
-        self._message: Broadcast | None = None
-        self._watching: list[Watcher] = []  # the watchers, while hooks take single steps
-        self._returned: ArrayRecord | None = None  # what the last `aggregate_train` returned
-        self._driven = False  # whether `fit` or `start` calls the hooks, and not Flower's loop
-        self._trained = 0  # the round of Flower's loop with the newest message of training
+        self._ready: AnyRun | None = None  # the run that `_check_run` has created and that is driven first
+        self._nodes: Nodes | None = None  # the nodes of the run whose steps hooks perform
+        self._message: Broadcast | None = None  # the message that waits for its answers while hooks are called
+        self._watching: list[Watcher] = []  # the watchers of the run whose steps hooks perform
+        self._returned: ArrayRecord | None = None  # the arrays that the last `aggregate_train` returned
+        self._driven = False  # whether `fit` or `start` calls the hooks instead of Flower's loop
+        self._trained = 0  # the last round of Flower's loop with a message of training
 
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
-        """Refuse keywords that are neither in `known` nor parameters of the strategy's algorithm."""
+        """Raise ConfigError for keywords that are neither in `known` nor parameters of the strategy's algorithm."""
         take_fixed_parameters(keywords)
         stage = registry.STAGES.get(getattr(self, "name", ""))
         own: list[str] = []
@@ -102,16 +103,14 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     @abstractmethod
     def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
-        """Make a new run with at most this many rounds of the algorithm, if not 0, starting from these
-        components, if given.
-        """
+        """Return a new run with at most `num_rounds` rounds (0 for no limit) that starts from `init`, if given."""
 
     def _check_run(self) -> None:
-        """Make the first run now, so that wrong settings are refused early."""
+        """Create the first run now, so that wrong settings are refused early."""
         self._ready = self._new_run()
 
     def _begin(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
-        """Return the run that was made already, if it suits and nobody has driven it, or else a new run."""
+        """Return the run that `_check_run` created, if it is unused and has the right settings, or a new run."""
         ready, self._ready = self._ready, None
         if ready is None or num_rounds or init is not None:
             return self._new_run(num_rounds=num_rounds, init=init)
@@ -120,22 +119,22 @@ class FlowerStrategy(Strategy, Generic[R]):
     @property
     @abstractmethod
     def algorithm(self) -> Any:
-        """The algorithm, or the tracker."""
+        """The algorithm or the tracker of the run."""
 
     def fit(self, grid: Grid, *, on_round: Callable[[Driven], None] | None = None) -> R:
-        """Run to the end and return the result.
+        """Run the algorithm to its end and return the result.
 
         Parameters
         ----------
         grid : Grid
-            The grid.
+            The grid of nodes.
         on_round : callable or None, default=None
-            Called with the run after every message.
+            A function that is called with the run after every message.
 
         Raises
         ------
         NotEnoughNodes
-            If fewer than min_nodes nodes connect within node_timeout, or answer.
+            If fewer than min_nodes nodes connect within node_timeout, or fewer than min_nodes nodes answer.
         DataError
             If the rows of all nodes together cannot be used.
         """
@@ -152,35 +151,36 @@ class FlowerStrategy(Strategy, Generic[R]):
         evaluate_fn: EvaluateFn | None = None,
         should_stop: ShouldStop | None = None,
     ) -> Result:
-        """Run as Flower's strategies do, but end on convergence.
+        """Run like Flower's strategies, but end when the algorithm has converged.
 
         Parameters
         ----------
         grid : Grid
-            The grid.
+            The grid of nodes.
         initial_arrays : ArrayRecord or None, default=None
-            Components to begin with, as rows, under the name components, for example from `arrays_of` for an earlier
-            result. Other arrays are ignored, with a warning.
+            Components to start from, as rows of an array with the name components, for example from `arrays_of` for an
+            earlier result. Arrays without components are ignored, with a warning.
         num_rounds : int, default=0
-            The most rounds: the opening and num_rounds - 1 rounds of the algorithm. 0 leaves the number to the
-            algorithm. A closing message, if the algorithm needs one, and an evaluation take one more round each.
+            The maximum number of rounds: the opening and num_rounds - 1 rounds of the algorithm. With 0, the algorithm
+            determines the number. A closing message, if the algorithm needs one, and an evaluation take one more round
+            each.
         timeout : float or None, default=None
-            Seconds to wait for the answers of a round, in place of round_timeout.
+            The number of seconds to wait for the answers of a round. The default is round_timeout.
         train_config : ConfigRecord or None, default=None
-            Values that the nodes get in addition to the strategy's own configuration.
+            Values that the nodes get in addition to the strategy's configuration.
         evaluate_config : ConfigRecord or None, default=None
-            Values that the nodes get with an evaluation.
+            Values that the nodes get with the message of an evaluation.
         evaluate_fn : EvaluateFn or None, default=None
-            Called with the number of the round and the arrays after it. If `initial_arrays` has components, it is also
-            called before the first round, with 0.
+            A function that is called after each round with the number of the round and the current arrays. If
+            `initial_arrays` has components, the function is also called with 0 before the first round.
         should_stop : ShouldStop or None, default=None
-            Called after each round with its number and the Result so far. If it returns True, no further message is
-            sent, and the Result has the present components.
+            A function that is called after each round with the number of the round and the Result so far. If it returns
+            True, no further message is sent, and the Result has the current components.
 
         Returns
         -------
         Result
-            Flower's Result, with the arrays of `arrays_of` and the metrics of the history by round.
+            Flower's Result, with the arrays of `arrays_of` and the metrics of each round.
         """
         began = time.monotonic()
         checks.integer("num_rounds", num_rounds, remedy="Use 0 to leave it to the algorithm.")
@@ -223,10 +223,10 @@ class FlowerStrategy(Strategy, Generic[R]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of the next round, or none if it is an evaluation or the run has ended."""
+        """Return the messages of the next round, or an empty list if it is an evaluation or the run has ended."""
         self._trained = 0
         if server_round == 1 and not self._driven and self._nodes is not None and self._nodes.run.is_finished:
-            self._nodes = None  # Flower's loop begins again
+            self._nodes = None  # Flower's loop starts a new run.
         messages = self._configure(arrays, config, grid, "train")
         if messages:
             self._trained = server_round
@@ -235,7 +235,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of the closing evaluation, or none before it and in rounds with training."""
+        """Return the messages of the closing evaluation, or an empty list if this round has no evaluation."""
         if self._trained == server_round:
             return []
         return self._configure(arrays, config, grid, wire.EVALUATE)
@@ -243,20 +243,21 @@ class FlowerStrategy(Strategy, Generic[R]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Return the components after a round, and its figures, or nothing if no round was configured.
+        """Return the components and the metrics after a round, or (None, None) if no round was configured.
 
-        The figure `in_order` is 1 if the components are those with which the run would end, by falling
-        variance. It is 0 if they span the same space, but no message has measured their order yet.
+        The metric `in_order` is 1 if the components are in their final order, by decreasing variance. It is 0 if
+        no message has measured their order yet. In this case, they only span the same space as the ordered
+        components.
         """
         done = self._aggregate(replies, "train")
         if done is None:
             return None, None
         run, record = done
         self._returned = _arrays_so_far(run)
-        return self._returned, _figures_of(run, record)
+        return self._returned, _metrics_of(run, record)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return the figures of the closing evaluation, or None before it."""
+        """Return the metrics of the closing evaluation, or None if this round has no evaluation."""
         done = self._aggregate(replies, wire.EVALUATE)
         if done is None:
             return None
@@ -278,10 +279,10 @@ class FlowerStrategy(Strategy, Generic[R]):
         return []
 
     def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> R:
-        if self._driven:  # the strategy holds the state of its hooks
+        if self._driven:  # The strategy holds the state of its hooks, so it can serve only one run.
             raise ConfigError(
                 f"{type(self).__name__} is in the middle of another run, but its hooks can serve only one run at a "
-                "time. Make one strategy for each run."
+                "time. Create one strategy for each run."
             )
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
@@ -319,7 +320,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _step(
         self, nodes: Nodes, growing: GrowingResult, train: ConfigRecord, evaluate: ConfigRecord, message: Broadcast
     ) -> bool:
-        """Take one round through the hooks, as Flower's own loop calls them. Return whether the run has advanced."""
+        """Perform one round by calling the hooks like Flower's loop. Return whether the run has advanced."""
         nodes.begin(message)
         self._nodes, self._message = nodes, message
         number, grid = message.number + 1, nodes.grid
@@ -337,7 +338,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             "configure_evaluate", self.configure_evaluate(number, growing.arrays, evaluate, grid)
         )
         replies, why = nodes.deliver(asked), ""
-        # Some nodes may have answered already, and the hook may leave out the others.
+        # If some nodes have answered the evaluation already, the hook may leave out the remaining nodes.
         if evaluates and not any(map(is_ours, asked)) and not nodes.run.roll.awaited:
             self._message, why = None, "configure_evaluate did not request it"
         growing.told = figures, self.aggregate_evaluate(number, replies)
@@ -349,28 +350,34 @@ class FlowerStrategy(Strategy, Generic[R]):
         return not why
 
     def _require_returned(self, hook: str, returned: T | None) -> T:
-        """Require that a hook returns something. A missing `return` is the most frequent mistake in hooks."""
+        """Return what a hook returned, and raise ConfigError if this is None.
+
+        A missing `return` statement is the most frequent mistake in hooks.
+        """
         if returned is None:
             name = type(self).__name__
             raise ConfigError(
-                f"{name}.{hook} has returned nothing. End it by returning what super().{hook}(...) returns."
+                f"{name}.{hook} has returned nothing. At its end, return what super().{hook}(...) returns."
             )
         return returned
 
     def _require_messages(self, hook: str, returned: Iterable[Message] | None) -> list[Message]:
-        """Require that a hook returns messages."""
+        """Return the messages that a hook returned, and raise ConfigError if it returned anything else."""
         messages = self._require_returned(hook, returned)
         asked: list[Any] = list(messages) if isinstance(messages, Iterable) else [messages]
         for message in asked:
             if not isinstance(message, Message):
                 raise ConfigError(
-                    f"{type(self).__name__}.{hook} has returned {shown(message)} as a message. Return messages alone, "
-                    f"as super().{hook}(...) does."
+                    f"{type(self).__name__}.{hook} has returned {shown(message)} as a message. Return only messages, "
+                    f"like super().{hook}(...)."
                 )
         return asked
 
     def _require_two(self, returned: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Require that `aggregate_train` returns arrays and figures. A single record could be unpacked by mistake."""
+        """Return the arrays and metrics from `aggregate_train`, and raise ConfigError if it returned anything else.
+
+        A single record must not be unpacked into two values by mistake.
+        """
         if isinstance(returned, tuple | list) and len(returned) == 2:
             arrays, figures = returned
             if isinstance(arrays, ArrayRecord | None) and isinstance(figures, Mapping | None):
@@ -378,24 +385,27 @@ class FlowerStrategy(Strategy, Generic[R]):
             name, found = type(self).__name__, arrays if figures is None or isinstance(figures, Mapping) else figures
             raise ConfigError(
                 f"{name}.aggregate_train has returned {shown(found)}, which is not a record. Return arrays as an "
-                "ArrayRecord and figures as a MetricRecord; None in place of one that you leave out."
+                "ArrayRecord and metrics as a MetricRecord, or None instead of either of them."
             )
         raise ConfigError(
             f"{type(self).__name__}.aggregate_train has returned {shown(returned)} instead of two things, arrays and "
-            "figures. Return both, as super().aggregate_train(...) does; None in place of one that you leave out."
+            "metrics. Return both, like super().aggregate_train(...), or None instead of either of them."
         )
 
     def _require_ours(self, asked: Sequence[Message]) -> None:
-        """Require that `configure_train` returns messages of the run. It may add its own messages."""
+        """Raise ConfigError if none of the messages from `configure_train` belongs to the run.
+
+        The hook may add its own messages to those of the run.
+        """
         if asked and not any(map(is_ours, asked)):
             name = type(self).__name__
             raise ConfigError(
-                f"{name}.configure_train has returned only its own messages, which request no step of the run. Call "
+                f"{name}.configure_train has returned only its own messages, without any message of the run. Call "
                 f"super().configure_train(server_round, arrays, config, grid) in it, and return its messages too."
             )
 
     def _require_taken(self, *, due: bool) -> None:
-        """Require that the answers to a message of training have reached the run. Otherwise it would ask for ever."""
+        """Raise ConfigError if `aggregate_train` did not pass on the answers, because the run would then never end."""
         if due and self._message is not None:
             raise ConfigError(
                 f"{type(self).__name__}.aggregate_train did not pass on the replies, so the run cannot continue. Call "
@@ -425,7 +435,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         came = dict[int, Message]()
         for reply in replies:
             node = reply.metadata.src_node_id
-            # A hook may have sent the node another message of its own.
+            # A hook may have sent its own message to the node, so the node can have two replies.
             if node not in came or (reply.has_content() and wire.is_reply(reply.content, kind_of(reply))):
                 came[node] = reply
         answers = list[Reply | Sum | Failure]()
@@ -447,27 +457,27 @@ class FlowerStrategy(Strategy, Generic[R]):
 
 @dataclass
 class GrowingResult(Watcher):
-    """Flower's Result of a run, which grows with every message.
+    """A watcher that adds every message of a run to Flower's Result.
 
     Parameters
     ----------
     evaluate_fn : EvaluateFn or None, default=None
-        The caller's function, called with the arrays after every message.
+        The caller's function, which is called with the arrays after every message.
     should_stop : ShouldStop or None, default=None
-        The caller's function, called with the Result after every message.
+        The caller's function, which is called with the Result after every message.
 
     Attributes
     ----------
     result : Result
-        The Result.
+        Flower's Result so far.
     nodes : Nodes or None
         The nodes of the run.
     arrays : ArrayRecord
-        The newest arrays, of the run or of a subclass's hook.
+        The newest arrays, either from the run or from a subclass's hook.
     told : tuple or None
-        The figures that a subclass's hooks have returned for the newest message, or None if no hook is called.
+        The metrics that a subclass's hooks have returned for the newest message, or None if hooks are not called.
     changed : bool
-        Whether a subclass's hook has returned other arrays than the run.
+        Whether a subclass's hook has returned different arrays than the run.
     """
 
     evaluate_fn: EvaluateFn | None = None
@@ -479,7 +489,7 @@ class GrowingResult(Watcher):
     changed: bool = False
 
     def after_message(self, run: Driven) -> None:
-        """Add the figures and arrays of the message, and call the caller's functions with them."""
+        """Add the metrics and arrays of the message to the Result, and call the caller's functions."""
         record = run.history[-1]
         number = record.number + 1
         metrics, trained = self.result.evaluate_metrics_clientapp, self.result.train_metrics_clientapp
@@ -490,10 +500,10 @@ class GrowingResult(Watcher):
             if errors is not None:
                 metrics[number] = errors
         elif self.nodes is not None and self.nodes.purpose == wire.EVALUATE:
-            if record.metrics:  # if masks split a message into several, only the last has metrics
+            if record.metrics:  # If masks split a message into several messages, only the last one has metrics.
                 metrics[number] = records.figures(record.metrics)
         else:
-            trained[number] = _figures_of(run, record)
+            trained[number] = _metrics_of(run, record)
         if self.evaluate_fn is None and self.should_stop is None:
             return
         if self.told is None and (arrays := _arrays_so_far(run)) is not None:
@@ -504,7 +514,7 @@ class GrowingResult(Watcher):
             self.nodes.stopped = True
 
     def evaluate(self, number: int) -> None:
-        """Call the caller's evaluation with the arrays, if there are any, after the round with this number."""
+        """Call `evaluate_fn` after round `number` and store the metrics, if there are arrays to evaluate."""
         if self.evaluate_fn is None or not self.arrays:
             return
         figures = self.evaluate_fn(number, self.arrays)
@@ -520,7 +530,7 @@ class GrowingResult(Watcher):
 def _nodes(
     grid: Grid, run: AnyRun, node_settings: NodeSettings, configs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Nodes:
-    """Return the nodes of a grid, each of which is a client or hosts many clients."""
+    """Return the transport for the nodes of a grid, each of which is a client or hosts many clients."""
     if node_settings.hosted is None:
         return Nodes(grid, run, node_settings, dict(configs or {}))
     from flower_pca.strategies.hosting import HostingNodes
@@ -529,25 +539,26 @@ def _nodes(
 
 
 def _require_callable(name: str, function: Any, parameters: str) -> None:
-    """Require that a caller's function can be called as Flower does, before the first message."""
+    """Raise ConfigError if a caller's function cannot be called with the parameters that Flower passes."""
     if function is None:
         return
     if not callable(function):
         raise ConfigError(f"{name} is {shown(function)}, which is not a function. Give a function, or leave it out.")
     try:
         inspect.signature(function).bind(*parameters.split(", "))
-    except ValueError:  # some functions in C have no signature
+    except ValueError:  # Some functions written in C have no signature.
         return
     except TypeError as error:
         raise ConfigError(
-            f"{name} cannot be called as Flower does, by {name}({parameters}): {error}. Give it these two parameters."
+            f"{name} cannot be called as {name}({parameters}), which is how Flower calls it: {error}. Give it these "
+            "two parameters."
         ) from None
 
 
 def _require_unwrapped() -> None:
-    """Refuse to run within a wrapper of Flower that clips answers and adds noise.
+    """Raise ConfigError if the strategy is inside a wrapper of Flower that clips answers and adds noise.
 
-    A wrapper does not tell the inner strategy about itself, so this looks for it among the callers.
+    The strategy has no reference to such a wrapper, so this function looks for it on the call stack.
     """
     frame = inspect.currentframe()
     while frame is not None:
@@ -555,31 +566,34 @@ def _require_unwrapped() -> None:
             if kind.__module__.startswith("flwr.") and kind.__name__.startswith("DifferentialPrivacy"):
                 raise ConfigError(
                     f"{kind.__name__} clips the arrays of answers or adds noise to them, but PCA cannot use changed "
-                    f"arrays. Start the strategy within it. For noise, give the strategy {option('dp', _BUDGET)}."
+                    f"arrays. Start the inner strategy directly. For noise, give it {option('dp', _BUDGET)}."
                 )
         frame = frame.f_back
 
 
 def _start_of(arrays: ArrayRecord | None) -> Components | None:
-    """Return the components among a caller's initial arrays, or None if there are none, as in a model's weights."""
+    """Return the components in a caller's initial arrays, or None if the arrays have no components.
+
+    For example, the weights of a neural network have no components.
+    """
     if arrays is not None and not isinstance(arrays, ArrayRecord):
         raise ConfigError(
-            f"initial_arrays is not an ArrayRecord of Flower but of the type {type(arrays).__name__}. Give "
-            f"arrays_of(result) of an earlier result, or leave it out."
+            f"initial_arrays is not an ArrayRecord of Flower but has the type {type(arrays).__name__}. Give "
+            f"arrays_of(result) for an earlier result, or leave it out."
         )
     if not arrays:
         return None
     if "components" not in arrays:
-        log(WARNING, "initial_arrays are ignored, because PCA begins only with components, and no array has this name.")
+        log(WARNING, "initial_arrays are ignored, because PCA starts only from an array with the name components.")
         return None
     known = records.singles(arrays)
     return Components(known["components"], known.get("scale"))
 
 
 def _arrays_so_far(run: Driven) -> ArrayRecord | None:
-    """Return the present components as rows, with mean and scale, as far as they are known, in the form of `arrays_of`.
+    """Return the current components as rows, with mean and scale if they are known, in the form of `arrays_of`.
 
-    There are as many components as are wanted, which may not be the best of their span yet.
+    The number of components is the requested number. They may not be the best directions of their span yet.
     """
     Z = run.estimate()
     if Z is None:
@@ -593,11 +607,11 @@ def _arrays_so_far(run: Driven) -> ArrayRecord | None:
     return records.with_names(arrays)
 
 
-_FEWEST_ROWS: Final = 20  # the fewest rows of a site whose mean is compared
+_FEWEST_ROWS: Final = 20  # the minimum number of rows of a site whose mean is compared
 
 
 def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
-    """Describe sites whose columns seem to be in other units, if the server sees means and deviations."""
+    """Return hints about sites whose columns seem to be in other units, if the server sees means and deviations."""
     if SITE_MEANS not in model.sites:
         return []
     enough = model.sites[SITE_ROWS] >= _FEWEST_ROWS
@@ -607,22 +621,26 @@ def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
     return units_by_moments(sites, rows, means, deviations, columns)
 
 
-def _figures_of(run: Driven, record: Round) -> MetricRecord:
-    """Return the figures of a round of training, in the same form for hooks and for `start`."""
+def _metrics_of(run: Driven, record: Round) -> MetricRecord:
+    """Return the metrics of a round of training, in the same form for hooks and for `start`."""
     return records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
 
 
 def _in_order(run: Driven) -> bool:
-    """Return whether the components are in their order, which needs the product C Z, or a run that has ended."""
+    """Return whether the components are in their final order.
+
+    The order is known if the run has ended, or if the product C Z or the variances are known.
+    """
     known = run.position.model_now(whole=run.roll.whole)
     return run.is_finished or known.product is not None or known.values is not None
 
 
 def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
-    """Convert a result to Flower's arrays: components, explained_variance, mean and, under a scale, scale; of columns,
-    scores.
+    """Convert a result to an ArrayRecord of Flower.
 
-    Of a run of steps: components and values of each, and changes. Of a scaling: mean and scale.
+    The arrays of a PCA are components, explained_variance, mean and, if columns were scaled, scale. If the
+    parties held different columns, scores are included. The arrays of a tracker's run are the components and
+    values of each step, and the changes. The arrays of a `Scaling` are mean and scale.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Send messages and receive replies over a grid, with few messages in flight, frequent polls and time limits.
+"""Exchange of messages and replies over a grid, with few messages in flight, frequent polls and time limits.
 
-Flower's own send_and_receive polls every three seconds over a real transport, and in simulation slows
-down with the square of the number of messages in flight. This loop keeps at most a window of them in
-flight. Over a network, Flower's calls retry for minutes. So they are made in a thread of their own, and
-awaited only as long as a message has time left.
+Flower's send_and_receive polls every three seconds over a real transport. In a simulation, it slows down
+with the square of the number of messages in flight. The loop in this module keeps only a limited number
+of messages in flight. Over a network, Flower's calls retry for minutes. They are therefore made in a
+separate thread, and the loop waits for them only as long as a message has time left.
 
-The log is Flower's own logger, so that a run reads as Flower's users know it.
+The module logs to Flower's logger, so that the log of a run looks familiar to Flower's users.
 """
 
 from __future__ import annotations
@@ -28,41 +28,43 @@ _logger: Final = logging.getLogger("flwr")
 log: Final = _logger.log
 
 
-class _SentenceAlone(logging.Filter):
-    """A filter that prints an error of this package as its sentence alone.
+class _WithoutTraceback(logging.Filter):
+    """A logging filter that reduces an error of this package to its message.
 
-    Flower logs the error that ends a ServerApp with a traceback of about 40 lines, most of which are Flower's own.
+    Flower logs the error that ends a ServerApp with a traceback of about 40 lines, most of which are about
+    Flower's own code.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Remove the traceback of an error of this package."""
+        """Remove the traceback from a log record of an error of this package, and accept the record."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, FlowerPCAError):
             record.msg, record.args, record.exc_info, record.exc_text = "%s", (error.words,), None, None
         return True
 
 
-_logger.addFilter(_SentenceAlone())
+_logger.addFilter(_WithoutTraceback())
 
 
-# Seconds between two polls, which grow while nothing arrives
+# The pause between two polls grows from the shortest to the longest number of seconds while nothing arrives.
 _SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2
-# Flower's engine searches all pending messages for every node, so more messages make it slower.
+# The number of messages in flight is limited, because Flower searches all pending messages for every node.
 WINDOW: Final = 32
-# Every poll may take at least this many seconds, because the server may be slow itself.
+# Every call may take at least this many seconds, because the SuperLink itself may be slow.
 _LEAST: Final = 1.0
 
 
 def exchange(
     grid: Grid, nodes: Sequence[int], compose: Callable[[int], Message], *, timeout: float, window: int = WINDOW
 ) -> Iterator[tuple[int, Message | str]]:
-    """Ask every node, and yield (node, reply) in the order of `nodes`, or the reason why there is no reply.
+    """Send a message to every node, and yield (node, reply) in the order of `nodes`.
 
-    At most `window` messages are in flight or waiting for their turn, so no more replies are in memory.
-    Each node has `timeout` seconds from when it is asked. A silent node delays the others, but takes
-    nothing from their time. It is given up by a poll that begins after its time and brings nothing,
-    because as long as replies arrive, its own may be among the next ones. If the SuperLink does not
-    answer for this long, the exchange ends, also for the nodes that are not asked yet.
+    If a node does not answer, the reason takes the place of its reply. At most `window` messages are in flight
+    or have replies that wait for their turn, so memory holds at most this many replies. Each node has `timeout`
+    seconds from the time when its message is sent. A silent node delays other nodes, but does not shorten their
+    time. A node is given up if a poll begins after the node's time and returns no replies. As long as replies
+    arrive, the node's reply may be among the next ones. If the SuperLink does not answer for `timeout` seconds,
+    the exchange ends, even for nodes whose messages have not been sent yet.
     """
     under_way = _Exchange(grid, timeout)
     waiting = deque(nodes)
@@ -70,7 +72,7 @@ def exchange(
         for node in nodes:
             pause = _SHORTEST
             while node not in under_way.arrived:
-                # While a call hangs, no message would leave, although the node's time would run.
+                # While a call hangs, a new message would not be sent, but the node's time would already run.
                 while waiting and under_way.load < window and not under_way.thread.busy:
                     to = waiting.popleft()
                     under_way.send(to, compose(to))
@@ -85,12 +87,12 @@ def exchange(
                     time.sleep(pause)
             yield node, under_way.arrived.pop(node)
     finally:
-        # This also runs if the caller stops reading or a call raises an error. Otherwise the thread would stay.
+        # The thread must also end if the caller stops reading or if a call raises an error.
         under_way.thread.close()
 
 
 def reach(grid: Grid, *, within: float) -> list[Any] | None:
-    """Return the nodes that the SuperLink lists, or None if it has not answered within this many seconds."""
+    """Return the nodes that the SuperLink lists, or None if it does not answer within `within` seconds."""
     thread, listed = _CallThread(), list[Any]()
     try:
         answered = thread.have_done(grid.get_nodes, listed.extend, within=max(within, _LEAST))
@@ -102,14 +104,14 @@ def reach(grid: Grid, *, within: float) -> list[Any] | None:
 
 
 class _Exchange:
-    """The messages of one exchange: those in flight, and the replies that wait for their turn.
+    """The messages of one exchange that are in flight, and the replies that wait for their turn.
 
     Parameters
     ----------
     grid : Grid
         The grid.
     timeout : float
-        The seconds that each node has.
+        The number of seconds that each node has for its answer.
     """
 
     def __init__(self, grid: Grid, timeout: float) -> None:
@@ -117,61 +119,61 @@ class _Exchange:
         self.arrived: dict[int, Message | str] = {}
         self._grid, self._timeout = grid, timeout
         self._sent: dict[str, int] = {}
-        self._due: dict[int, float] = {}  # until when each node may answer
+        self._due: dict[int, float] = {}  # the time until which each node may answer
 
     @property
     def cut_off(self) -> bool:
-        """Whether the SuperLink has not answered for as long as a node may take."""
+        """Whether the SuperLink has not answered a call for the `timeout` seconds that a node has."""
         return self.thread.busy and time.monotonic() >= self.thread.heard + self._timeout
 
     @property
     def load(self) -> int:
-        """The number of messages in flight and of replies that wait."""
+        """The number of messages in flight, plus the number of replies that wait for their turn."""
         return len(self._due) + len(self.arrived)
 
     def send(self, node: int, message: Message) -> None:
-        """Ask a node."""
+        """Send a message to a node."""
         self._due[node] = time.monotonic() + self._timeout
-        self._call(partial(self._grid.push_messages, [message]), partial(self._note, node))
+        self._call(partial(self._grid.push_messages, [message]), partial(self._store_identity, node))
 
     def look(self) -> bool:
-        """Take the replies that have arrived. If there are none, give up the nodes whose time is over.
-        Return whether any came.
+        """Collect the replies that have arrived, and return whether there were any.
+
+        If there were none, give up the nodes whose time is over.
         """
         before, began = len(self._due), time.monotonic()
-        answered = self._call(partial(self._grid.pull_messages, list(self._sent)), self._take)
+        answered = self._call(partial(self._grid.pull_messages, list(self._sent)), self._store_replies)
         if answered and len(self._due) < before:
             return True
-        # The time is that of the poll's beginning, because replies that arrive during the poll come with the
-        # next one.
+        # The start of the poll counts, because replies that arrive during the poll are returned by the next poll.
         self.give_up([node for node, due in self._due.items() if due <= began])
         return False
 
     def give_up(self, nodes: Iterable[int]) -> None:
-        """Stop waiting for these nodes."""
+        """Record that these nodes have no reply, and stop waiting for them."""
         why = f"no answer within {self._timeout:g} s"
         if self.thread.busy:
-            why += ", nor one of the SuperLink"
+            why += ", because the SuperLink did not answer"
         for node in nodes:
             self._due.pop(node, None)
             self.arrived[node] = why
 
     def _call(self, work: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None]) -> bool:
-        """Make a call, and wait for it until the first node's time is over. Return whether it has returned."""
+        """Make a call, wait for it until the time of the first node is over, and return whether it has returned."""
         until = min(self._due.values(), default=self.thread.heard + self._timeout)
         return self.thread.have_done(work, then, within=max(until - time.monotonic(), _LEAST))
 
-    def _note(self, node: int, identities: Iterable[str | None]) -> None:
+    def _store_identity(self, node: int, identities: Iterable[str | None]) -> None:
         identity = next(filter(None, identities), None)
         if identity is not None:
             self._sent[identity] = node
         elif self._due.pop(node, None) is not None:
             self.arrived[node] = "the message could not be sent"
 
-    def _take(self, replies: Iterable[Message]) -> None:
+    def _store_replies(self, replies: Iterable[Message]) -> None:
         for reply in replies:
             node = self._sent.pop(reply.metadata.reply_to_message_id, None)
-            # otherwise, the node was given up before
+            # A node without an entry in `_due` was given up before.
             if node is not None and self._due.pop(node, None) is not None:
                 self.arrived[node] = reply
 
@@ -182,44 +184,44 @@ class _CallThread:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], Iterable[Any]] | None] = SimpleQueue()
         self._returned: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
-        # The function that takes the result of the present call
+        # The function that receives the result of the current call
         self._then: Callable[[Iterable[Any]], None] | None = None
-        self.heard = time.monotonic()  # when the last call returned
-        # A call may hang for minutes, and must not delay the end of the process.
+        self.heard = time.monotonic()  # the time at which the last call returned
+        # The thread is a daemon, because a call may hang for minutes and must not delay the end of the process.
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
     def busy(self) -> bool:
-        """Whether a call has not returned."""
+        """Whether a call has not returned yet."""
         return self._then is not None
 
     def have_done(
         self, call: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None], *, within: float
     ) -> bool:
-        """Make a call, and pass its result on. Return False if it, or the call before, has not returned in time."""
+        """Make a call and pass its result to `then`. Return False if this or the previous call is not over in time."""
         if self._then is not None:
             began = time.monotonic()
             if not self._finish(within):
                 return False
-            # The call before has used some of the time, which limits both together.
+            # The time limit applies to both calls together, and the previous call has used some of the time.
             within = max(within - (time.monotonic() - began), 0.0)
         self._then = then
         self._calls.put(call)
         return self._finish(within)
 
     def close(self) -> None:
-        """End the thread after its call has returned."""
+        """End the thread after its current call has returned."""
         self._calls.put(None)
 
     def _finish(self, within: float) -> bool:
-        """Pass on the result of the present call, if there is one. Return whether no call is left."""
+        """Pass on the result of the current call, and return whether no call is pending any more."""
         if self._then is None:
             return True
         try:
             returned = self._returned.get(timeout=within)
         except Empty:
             return False
-        # The result of a late call also goes to the function that waits for it.
+        # Even if the call was late, its result is passed to its own function.
         then, self._then = self._then, None
         self.heard = time.monotonic()
         if isinstance(returned, BaseException):
@@ -231,5 +233,5 @@ class _CallThread:
         while (call := self._calls.get()) is not None:
             try:
                 self._returned.put(list(call()))
-            except BaseException as error:  # the error goes to the caller
+            except BaseException as error:  # The main thread raises the error.
                 self._returned.put(error)

@@ -1,9 +1,8 @@
-"""HostingNodes: virtual nodes that host many clients each, as a transport. One message to a node serves
-all its clients.
+"""HostingNodes, a transport for virtual nodes that host many clients each. One message serves all clients of a node.
 
-Before the first message, every node is asked once which clients it hosts. These are the clients of the
-run, with their own numbers. What happens to a node, for example that it is silent, applies to each of
-its clients.
+Before the first message, every node is asked which clients it hosts. These clients, with their own
+numbers, are the clients of the run. If a node fails, for example by not answering, each of its clients
+counts as failed.
 """
 
 from __future__ import annotations
@@ -26,45 +25,48 @@ from flower_pca.wire.records import Content
 
 @dataclass
 class HostingNodes(Nodes):
-    """The virtual nodes of a grid, for one run: see `Nodes`. Clients have their own numbers, nodes those of Flower."""
+    """The virtual nodes of a grid for one run (see `Nodes`).
+
+    Clients are identified by their own numbers, and nodes by Flower's node ids.
+    """
 
     noun: ClassVar[str] = "client"
 
-    # The clients of each node
+    # The clients that each node hosts
     _hosts: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
-    # Nodes that have not listed their clients, and why
+    _homes: dict[int, int] = field(default_factory=dict)  # the node that hosts each client
+    # The reasons why nodes have not listed their clients
     _unknown: dict[int, str] = field(default_factory=dict)
-    _silent: set[int] = field(default_factory=set)  # nodes that are not asked again
-    _meetings: Patience = field(default_factory=Patience)
+    _silent: set[int] = field(default_factory=set)  # nodes that are not asked for their clients again
+    _patience_with_queries: Patience = field(default_factory=Patience)
 
     def reachable(self, *, within: float) -> dict[int, str]:
-        """Return the clients that can be reached, and when their nodes were started."""
+        """Return the clients that can be reached, with the times at which their nodes were started."""
         nodes = super().reachable(within=within)
-        self._silent -= self._meetings.back(nodes)
-        self._meet([node for node in nodes if node not in self._hosts and node not in self._silent], nodes)
+        self._silent -= self._patience_with_queries.back(nodes)
+        self._query_clients([node for node in nodes if node not in self._hosts and node not in self._silent], nodes)
         hosted = self._hosts
         return {client: since for node, since in nodes.items() for client in hosted.get(node, ())}
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Hints about nodes that are in no message of the run."""
+        """Hints about nodes that get no messages of the run."""
         return tuple(
             f"Node {node}, whose clients are unknown, was left out: {why}" for node, why in self._unknown.items()
         )
 
     def carriers(self, message: Broadcast) -> list[int]:
-        """Return the nodes of the clients that a message is for, in order."""
+        """Return the nodes that host the clients of a message, in order."""
         return list(dict.fromkeys(self._homes[client] for client in message.to))
 
     def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Failure]:
-        """Return a node's answers for those of its clients that the message is for."""
+        """Yield the answers of those clients of a node to which the message is addressed."""
         clients = self._clients(node, message)
         if isinstance(reply, str) or reply.has_error():
             yield from (self.no_answer(client, reply) for client in clients)
             return
         try:
-            # The whole reply is read first, so that no answer of a reply counts if one of them is wrong.
+            # The whole reply is read first. If one of its answers is invalid, none of its answers counts.
             read = hosted.read_reply(reply.content, kind_of(reply), clients)
             answers = [self.take(client, answer, message) for client, answer in read.items()]
         except ProtocolError as error:
@@ -72,11 +74,14 @@ class HostingNodes(Nodes):
         yield from answers
 
     def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Failure]:
-        """Return the answers of a node's clients. The bytes are those that the clients themselves would send."""
+        """Yield the answers of a node's clients, without the size of the node's message.
+
+        Each answer counts the bytes that the client would send by itself.
+        """
         yield from self.answers(node, reply, message)
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
-        """Return a function from a node to the records of its message."""
+        """Return a function that takes a node and returns the records of its message."""
         write = hosted.Writer(message, **self.terms(message))
         return lambda node: write.request(self._clients(node, message))
 
@@ -86,8 +91,8 @@ class HostingNodes(Nodes):
     def _clients(self, node: int, message: Broadcast) -> list[int]:
         return [client for client in self._hosts[node] if client in message.addressees]
 
-    def _meet(self, nodes: list[int], connected: Mapping[int, str]) -> None:
-        """Ask nodes which clients they host. Each client must be hosted by one connected node."""
+    def _query_clients(self, nodes: list[int], connected: Mapping[int, str]) -> None:
+        """Ask nodes which clients they host, and raise ConfigError if two connected nodes host the same client."""
         kind, ttl = self.node_settings.message_type("query"), self.node_settings.round_timeout
 
         def query(node: int) -> Message:
@@ -95,13 +100,13 @@ class HostingNodes(Nodes):
 
         for node, reply in exchange(self.grid, nodes, query, timeout=ttl):
             if isinstance(reply, str) or reply.has_error():
-                self._miss(node, reply)
+                self._record_failure(node, reply)
                 continue
             try:
                 clients = hosted.read_properties(reply.content)
             except ProtocolError as error:
                 log(WARNING, "\tnode %s was left out: %s", node, error)
-                # a node that is known to host nobody is not asked again
+                # The node counts as a node without clients, so it is not asked again.
                 self._hosts[node], self._unknown[node] = (), str(error)
                 continue
             self._unknown.pop(node, None)
@@ -111,27 +116,27 @@ class HostingNodes(Nodes):
                     "several clients. Leave hosted, or clients-per-node, out."
                 )
             for client in clients:
-                self._claim(client, node, connected)
+                self._assign(client, node, connected)
             self._hosts[node] = clients
         if nodes and self._strangers.keys() >= connected.keys():
             raise self._unserved(len(connected))
 
-    def _miss(self, node: int, reply: Message | str) -> None:
-        """Record that a node has not listed its clients. It is asked again, but not after two silences."""
+    def _record_failure(self, node: int, reply: Message | str) -> None:
+        """Record that a node has not listed its clients. After two silences, the node is not asked again."""
         why, waited = str(reply), True
         if not isinstance(reply, str):
             why, waited = f"error {reply.error.code}", reply.error.code in EXPIRED
             if unanswerable := self._without_function(node, reply.error.reason or ""):
                 self._strangers[node] = why = unanswerable
         self._unknown[node] = why
-        if waited and self._meetings.fail(node, silent=True, counts=False):
+        if waited and self._patience_with_queries.fail(node, silent=True, counts=False):
             self._silent.add(node)
             log(WARNING, "\tnode %s was left out: %s", node, why)
 
-    def _claim(self, client: int, node: int, connected: Mapping[int, str]) -> None:
-        """Assign a client to this node. If two nodes claim it, nobody knows which is right."""
+    def _assign(self, client: int, node: int, connected: Mapping[int, str]) -> None:
+        """Assign a client to a node, and raise ConfigError if another connected node hosts the client as well."""
         home = self._homes.get(client)
-        # The client of a node that is gone may have started at another node.
+        # If a node has disconnected, its clients may have moved to another node.
         if home in connected and home != node:
             raise ConfigError(
                 f"Client {client} is hosted by two nodes, {home} and {node}, but every client must have one node. "

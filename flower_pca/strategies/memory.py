@@ -1,4 +1,4 @@
-"""The memory that large messages take in each process of a deployment, in words for the log."""
+"""Estimates of the memory that large messages take in each process of a deployment, for the log."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from typing import Final
 from flower_pca.base.labels import count
 from flower_pca.strategies.exchange import WINDOW
 
-# From this size on (in bytes), the memory of a message is logged, and released at once.
+# If a message has at least this many bytes, its memory is logged, and released as soon as possible.
 LARGE: Final = 2**24
-# The memory of each process in multiples of a message, measured with messages of 100 MB to two sites and
-# replies of this size: docs/deployment.md
-_OF_CLIENT, _OF_NODE, _OF_LINK = 4, 4, 3
+# The memory of each process as a multiple of the message size, measured with messages and replies of 100 MB for
+# two sites (see docs/deployment.md)
+_PER_CLIENT, _PER_NODE, _PER_LINK = 4, 4, 3
 _MEMORY: Final = Path("/proc/meminfo")
 
 
 def needed(size: int, sites: int) -> int:
-    """Return the bytes that the ServerApp needs for messages of this size to this many sites, without the
-    algorithm's own.
+    """Return the bytes that the ServerApp needs for messages of `size` bytes to `sites` sites.
+
+    The memory that the algorithm itself needs is not included.
     """
     return size * (2 + min(sites, WINDOW))
 
 
 def words_of(size: int, sites: int) -> str:
-    """Describe the memory that messages of this size to this many sites take in each process."""
+    """Return a text about the memory that messages of `size` bytes to `sites` sites take in each process."""
     megabytes = [f"{bytes_of / 1e6:,.0f} MB" for bytes_of in (size, needed(size, sites))]
-    others = [f"{times * size / 1e6:,.0f} MB" for times in (_OF_CLIENT, _OF_NODE, _OF_LINK * sites)]
+    others = [f"{times * size / 1e6:,.0f} MB" for times in (_PER_CLIENT, _PER_NODE, _PER_LINK * sites)]
     return (
         f"A message takes {megabytes[0]}. For messages to {count(sites, 'site')}, the ServerApp needs about "
         f"{megabytes[1]} of memory, in addition to the blocks that the algorithm keeps. Each ClientApp needs about "
@@ -38,9 +39,7 @@ def words_of(size: int, sites: int) -> str:
 
 
 def free() -> int | None:
-    """Return the bytes of memory that this machine can still give to processes, or None if the system does
-    not report it.
-    """
+    """Return the bytes of available memory on this machine, or None if the operating system does not report them."""
     with suppress(OSError):
         found = re.search(r"MemAvailable: +(\d+) kB", _MEMORY.read_text())
         if found:

@@ -1,8 +1,10 @@
-"""One Strategy for each algorithm and tracker, so that an editor completes its name and a type checker its keywords.
+"""Strategy classes, one for each algorithm and tracker.
 
-A Strategy takes the parameters of its algorithm and the keywords of `PCAStrategy` or
-`TrackingStrategy`. Type checkers read them from the TypedDicts below, because they can join two sets
-of keywords in no other way. `flower_pca.strategies` adds what `help` shows, from the algorithm itself.
+They allow editors to complete the names of strategies, and type checkers to check their keywords. A
+Strategy takes the parameters of its algorithm and the keywords of `PCAStrategy` or `TrackingStrategy`.
+Type checkers read them from the TypedDicts in this module, because they cannot join two sets of keywords
+in any other way. `flower_pca.strategies` adds the signature and the text that `help` shows, both taken
+from the algorithm.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class AlgorithmStrategy(PCAStrategy):
     name: ClassVar[str]
 
     def __init__(self, **keywords: Any) -> None:
-        own = _taken(self.name, keywords)
+        own = _take_parameters(self.name, keywords)
         super().__init__(registry.make(self.name, **own), **keywords)
 
 
@@ -33,12 +35,12 @@ class TrackerStrategy(TrackingStrategy):
     name: ClassVar[str]
 
     def __init__(self, **keywords: Any) -> None:
-        own = _taken(self.name, keywords)
+        own = _take_parameters(self.name, keywords)
         super().__init__(registry.tracker(self.name, **own), **keywords)
 
 
-def _taken(name: str, keywords: dict[str, Any]) -> dict[str, Any]:
-    """Take the parameters of the algorithm with this name out of the keywords."""
+def _take_parameters(name: str, keywords: dict[str, Any]) -> dict[str, Any]:
+    """Remove the parameters of the algorithm from the keywords, and return them."""
     return {field.name: keywords.pop(field.name) for field in fields(registry.STAGES[name]) if field.name in keywords}
 
 
@@ -162,7 +164,7 @@ class _RobustTrackingKeywords(_STMissKeywords, total=False):
 
 
 class Krylov(AlgorithmStrategy):
-    """PCA by block Krylov iteration. It needs the fewest rounds; `flower_pca.Krylov` has the parameters."""
+    """PCA by block Krylov iteration, which needs the fewest rounds. See `flower_pca.Krylov` for the parameters."""
 
     name = "krylov"
 
@@ -171,7 +173,7 @@ class Krylov(AlgorithmStrategy):
 
 
 class SSI(AlgorithmStrategy):
-    """PCA by subspace iteration, for noisy sums and changing clients; `flower_pca.SSI` has the parameters."""
+    """PCA by subspace iteration, for noisy sums and changing clients. See `flower_pca.SSI` for the parameters."""
 
     name = "ssi"
 
@@ -180,7 +182,7 @@ class SSI(AlgorithmStrategy):
 
 
 class LocalPower(AlgorithmStrategy):
-    """Several local power steps per round, for a rough answer; `flower_pca.LocalPower` has the parameters."""
+    """Approximate PCA by several local power steps per round. See `flower_pca.LocalPower` for the parameters."""
 
     name = "local_power"
 
@@ -189,7 +191,7 @@ class LocalPower(AlgorithmStrategy):
 
 
 class FAPS(AlgorithmStrategy):
-    """PCA without sending a product of a client's covariance; `flower_pca.FAPS` has the parameters."""
+    """PCA without sending products of a client's covariance matrix. See `flower_pca.FAPS` for the parameters."""
 
     name = "faps"
 
@@ -198,7 +200,7 @@ class FAPS(AlgorithmStrategy):
 
 
 class UDA(AlgorithmStrategy):
-    """The average of the clients' own subspaces, in one round; `flower_pca.UDA` has the parameters."""
+    """PCA by averaging the clients' subspaces, in one round. See `flower_pca.UDA` for the parameters."""
 
     name = "uda"
 
@@ -207,7 +209,7 @@ class UDA(AlgorithmStrategy):
 
 
 class WDA(AlgorithmStrategy):
-    """Their average weighted by variance, in one round; `flower_pca.WDA` has the parameters."""
+    """PCA by averaging the clients' subspaces, weighted by variance, in one round. See `flower_pca.WDA`."""
 
     name = "wda"
 
@@ -216,7 +218,7 @@ class WDA(AlgorithmStrategy):
 
 
 class DRSVD(AlgorithmStrategy):
-    """A randomized SVD in three rounds; `flower_pca.DRSVD` has the parameters."""
+    """PCA by a randomized SVD in three rounds. See `flower_pca.DRSVD` for the parameters."""
 
     name = "dr_svd"
 
@@ -225,7 +227,7 @@ class DRSVD(AlgorithmStrategy):
 
 
 class DistPCA(AlgorithmStrategy):
-    """The clients' own components stacked, in one round; `flower_pca.DistPCA` has the parameters."""
+    """PCA of the clients' stacked components, in one round. See `flower_pca.DistPCA` for the parameters."""
 
     name = "dist_pca"
 
@@ -234,7 +236,7 @@ class DistPCA(AlgorithmStrategy):
 
 
 class FedOAPM(AlgorithmStrategy):
-    """Power iterations over a noisy channel; `flower_pca.FedOAPM` has the parameters."""
+    """PCA by power iterations over a noisy channel. See `flower_pca.FedOAPM` for the parameters."""
 
     name = "fed_oapm"
 
@@ -243,7 +245,7 @@ class FedOAPM(AlgorithmStrategy):
 
 
 class MedianPCA(AlgorithmStrategy):
-    """PCA that withstands dishonest clients; `flower_pca.MedianPCA` has the parameters."""
+    """PCA that tolerates dishonest clients. See `flower_pca.MedianPCA` for the parameters."""
 
     name = "median_pca"
 
@@ -252,7 +254,7 @@ class MedianPCA(AlgorithmStrategy):
 
 
 class Covariance(AlgorithmStrategy):
-    """The sum of all covariance matrices, in one round; `flower_pca.Covariance` has the parameters."""
+    """PCA of the sum of all covariance matrices, in one round. See `flower_pca.Covariance` for the parameters."""
 
     name = "covariance"
 
@@ -261,7 +263,7 @@ class Covariance(AlgorithmStrategy):
 
 
 class SparsePCA(AlgorithmStrategy):
-    """Components that use few columns each; `flower_pca.SparsePCA` has the parameters."""
+    """Sparse PCA, whose components use few columns each. See `flower_pca.SparsePCA` for the parameters."""
 
     name = "sparse_pca"
 
@@ -270,7 +272,7 @@ class SparsePCA(AlgorithmStrategy):
 
 
 class DCFPCA(AlgorithmStrategy):
-    """Robust PCA by gradient steps, as in the paper; `flower_pca.DCFPCA` has the parameters."""
+    """Robust PCA by gradient steps, as in the paper. See `flower_pca.DCFPCA` for the parameters."""
 
     name = "dcf_pca"
 
@@ -279,7 +281,7 @@ class DCFPCA(AlgorithmStrategy):
 
 
 class ConsensusRPCA(AlgorithmStrategy):
-    """Robust PCA of rows with single wrong entries; `flower_pca.ConsensusRPCA` has the parameters."""
+    """Robust PCA for rows with some wrong entries. See `flower_pca.ConsensusRPCA` for the parameters."""
 
     name = "consensus_rpca"
 
@@ -288,7 +290,7 @@ class ConsensusRPCA(AlgorithmStrategy):
 
 
 class PerPCA(AlgorithmStrategy):
-    """Shared and personal components by gradient steps; `flower_pca.PerPCA` has the parameters."""
+    """PCA with shared and personal components, by gradient steps. See `flower_pca.PerPCA` for the parameters."""
 
     name = "per_pca"
 
@@ -297,7 +299,7 @@ class PerPCA(AlgorithmStrategy):
 
 
 class ExactPerPCA(AlgorithmStrategy):
-    """Shared and personal components in few rounds; `flower_pca.ExactPerPCA` has the parameters."""
+    """PCA with shared and personal components, in few rounds. See `flower_pca.ExactPerPCA` for the parameters."""
 
     name = "exact_per_pca"
 
@@ -306,7 +308,7 @@ class ExactPerPCA(AlgorithmStrategy):
 
 
 class TriplePCA(AlgorithmStrategy):
-    """Shared and personal components beside wrong entries; `flower_pca.TriplePCA` has the parameters."""
+    """PCA with shared and personal components, for rows with wrong entries. See `flower_pca.TriplePCA`."""
 
     name = "triple_pca"
 
@@ -315,7 +317,7 @@ class TriplePCA(AlgorithmStrategy):
 
 
 class STMiss(TrackerStrategy):
-    """Follow a subspace through rows with missing values; `flower_pca.STMiss` has the parameters."""
+    """Tracking of a subspace from rows with missing values. See `flower_pca.STMiss` for the parameters."""
 
     name = "st_miss"
 
@@ -324,7 +326,7 @@ class STMiss(TrackerStrategy):
 
 
 class RobustTracking(TrackerStrategy):
-    """Follow a subspace through rows with wrong entries; `flower_pca.RobustTracking` has the parameters."""
+    """Tracking of a subspace from rows with wrong entries. See `flower_pca.RobustTracking` for the parameters."""
 
     name = "robust_tracking"
 

@@ -1,4 +1,4 @@
-"""NodeSettings: how long a strategy waits for nodes and how it asks them. All strategies share these keywords."""
+"""NodeSettings: how long a strategy waits for nodes and how it addresses them. All strategies share these keywords."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
 from flower_pca.base.signatures import defaults
 
-_FLOWERS: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names of min_nodes
-# Parameters of Flower's strategies that can have only these values for PCA, and why
+_FLOWER_NAMES: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names for min_nodes
+# Parameters of Flower's strategies that can have only these values for PCA, and the error for any other value
 _FIXED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     "fraction_evaluate": (
         (1.0, None),
-        "The closing evaluation adds up the errors of all nodes, so fraction_evaluate can only be 1.0. To do without "
-        "the evaluation, leave out reconstruction_error=True.",
+        "The closing evaluation adds up the errors of all nodes, so fraction_evaluate can only be 1.0. To skip the "
+        "evaluation, leave out reconstruction_error=True.",
     ),
     "weighted_by_key": (
         ("num-examples", None),
@@ -36,19 +36,19 @@ _FIXED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     ),
     "train_metrics_aggr_fn": (
         (None,),
-        "The strategy itself adds up what nodes answer, so there is nothing for train_metrics_aggr_fn to do. Read the "
-        "figures of each round in train_metrics_clientapp of the Result, or override aggregate_train.",
+        "The strategy itself adds up the answers of the nodes, so train_metrics_aggr_fn cannot be used. Read the "
+        "metrics of each round in train_metrics_clientapp of the Result, or override aggregate_train.",
     ),
     "evaluate_metrics_aggr_fn": (
         (None,),
-        "The strategy itself adds up the errors of all nodes, so there is nothing for evaluate_metrics_aggr_fn to do. "
-        "Read the error in evaluate_metrics_clientapp of the Result, or override aggregate_evaluate.",
+        "The strategy itself adds up the errors of all nodes, so evaluate_metrics_aggr_fn cannot be used. Read the "
+        "error in evaluate_metrics_clientapp of the Result, or override aggregate_evaluate.",
     ),
 }
 
 
 class NodeKeywords(TypedDict, total=False):
-    """The keywords of `NodeSettings` and the checkpoint: see `PCAStrategy`."""
+    """The keywords of `NodeSettings` and the checkpoint, which `PCAStrategy` documents."""
 
     min_nodes: int | None
     node_timeout: float
@@ -63,12 +63,12 @@ class NodeKeywords(TypedDict, total=False):
 
 
 def take_fixed_parameters(keywords: Any) -> None:
-    """Remove from the keywords those parameters of Flower's strategies that have no effect on PCA.
+    """Remove the parameters of Flower's strategies that have no effect on PCA from the keywords.
 
     Raises
     ------
     ConfigError
-        If one of them has a value that PCA cannot follow.
+        If one of these parameters has a value that PCA does not support.
     """
     if not keywords.get("reconstruction_error") and keywords.get("fraction_evaluate") == 0.0:
         keywords.pop("fraction_evaluate")  # The run has no evaluation.
@@ -85,25 +85,25 @@ def take_node_keywords(keywords: Any) -> NodeKeywords:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    """How long to wait for nodes, and how to ask them.
+    """Settings for waiting for nodes and sending them messages.
 
     Parameters
     ----------
     min_nodes : int, default=2
-        The least number of nodes.
+        The minimum number of nodes.
     node_timeout : float, default=60.0
-        Seconds to wait for them.
+        The number of seconds to wait for nodes to connect.
     round_timeout : float, default=600.0
-        Seconds to wait for their answers.
+        The number of seconds to wait for the answers to a message.
     interval : float, default=0.0
-        The least number of seconds from the start of a tracker's step to the start of the next.
+        The minimum number of seconds from the start of a tracker's step to the start of the next step.
     action : str or None, default=None
-        Flower's name of the nodes' functions, if they have one.
+        Flower's name of the action under which the nodes' functions are registered, or None for no action.
     hosted : str or None, default=None
-        "stacked" if virtual nodes host many clients each, whose answers come together, or None if each node is a
-        client.
+        "stacked" if virtual nodes host many clients each and send the answers of their clients together, or None if
+        each node is a client.
     max_rows : int or None, default=None
-        The most rows that one node may claim, or None for no limit.
+        The maximum number of rows that a node may report, or None for no limit.
     """
 
     min_nodes: int = 2
@@ -132,11 +132,9 @@ class NodeSettings:
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any], *, min_nodes: int = 2, interval: float = 0.0) -> NodeSettings:
-        """Return the settings among the keywords of a strategy. `min_nodes` is the least number of nodes
-        if none is given.
-        """
+        """Return the settings from the keywords of a strategy. `min_nodes` applies if the keywords have no minimum."""
         # A Flower user sets min_evaluate_nodes to 0 for a run without an evaluation.
-        said = {name: keywords[name] for name in _FLOWERS if keywords.get(name) is not None}
+        said = {name: keywords[name] for name in _FLOWER_NAMES if keywords.get(name) is not None}
         if said.get("min_evaluate_nodes") == 0:
             del said["min_evaluate_nodes"]
         for name, value in said.items():
@@ -155,11 +153,11 @@ class NodeSettings:
         return cls(min_nodes=max(least, default=min_nodes), interval=interval, **rest)
 
     def message_type(self, kind: str) -> str:
-        """Return Flower's type of a message of this kind."""
+        """Return Flower's message type for a kind of message: the kind, followed by the action if there is one."""
         if self.action is None:
             return kind
         return f"{kind}.{self.action}"
 
 
-# If `min_nodes` is left out, a strategy waits for as many nodes as its run needs.
+# The default of `min_nodes` is None, because a strategy then waits for as many nodes as its run needs.
 NODE_DEFAULTS: Final = {**dict.fromkeys(NodeKeywords.__annotations__), **defaults(NodeSettings), "min_nodes": None}

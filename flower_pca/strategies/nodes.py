@@ -1,15 +1,15 @@
-"""Nodes: the nodes of a Flower grid as a transport, which composes, sends and reads messages.
+"""Nodes, a transport that composes, sends and reads messages for the nodes of a Flower grid.
 
-`Patience` decides which nodes are asked again after a failure, and which are left out until they are
-back. A node is left out after two silences in a row, because each costs the timeout of a round. It is
-also left out after two failures of any kind in a row during the work of a run, because each of them may
-send all nodes back to the opening. An answer to an opening, or to the set-up of masks, does not show
-that a node can do this work, because these need less memory. In a run without an opening, such as that
-of a tracker, a failure that comes at once costs nothing, and does not count.
+`Patience` decides which nodes are asked again after a failure, and which nodes are left out until they
+return. A node is left out after two silences in a row, because each of them takes the timeout of a
+round. A node is also left out after two failures of any kind in a row during the work of a run, because
+each of them may send all nodes back to the opening. An answer to an opening, or to the set-up of masks,
+does not show that a node can do this work, because both need less memory. In a run without an opening,
+such as the run of a tracker, an immediate failure has no such cost and does not count.
 
-`Patience` also remembers which nodes have never said anything in a run, because a node that has fallen
-silent differs from one whose processes never begin. A node that was left out is asked again after it
-was away, or has been restarted, which Flower reports.
+`Patience` also records which nodes have sent anything in a run, because a node that stops answering
+differs from a node whose processes never start. A node that was left out is asked again after it was
+disconnected or restarted, which Flower reports.
 """
 
 from __future__ import annotations
@@ -49,22 +49,23 @@ _IN_A_ROW: Final = 2
 
 @dataclass
 class Patience:
-    """The failures of nodes in a row, and the nodes that are left out because of them."""
+    """A record of consecutive failures, which decides which nodes are left out."""
 
-    # Nodes that have sent anything: an answer, a refusal, or an error
+    # The nodes that have sent anything: an answer, a refusal, or an error
     speakers: set[int] = field(default_factory=set)
-    _silences: dict[int, int] = field(default_factory=dict)
-    _failures: dict[int, int] = field(default_factory=dict)  # failures during the work of a run
-    # When the connected nodes were started
+    _silences: dict[int, int] = field(default_factory=dict)  # the number of silences in a row
+    _failures: dict[int, int] = field(default_factory=dict)  # the number of failures in a row during the work of a run
+    # The times at which the connected nodes were started
     _since: Mapping[int, str] = field(default_factory=dict)
-    # When the nodes that are left out were started
+    # The nodes that are left out, with the times at which they were started
     _left: dict[int, str] = field(default_factory=dict)
-    # Nodes that have been disconnected since they were left out
+    # The nodes that have been disconnected since they were left out
     _away: set[int] = field(default_factory=set)
 
     def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
-        """Record a failure, and return whether the node is left out now. `counts` says that it happened
-        during the work of a run.
+        """Record a failure, and return whether the node is left out from now on.
+
+        `silent` is True if the node has sent nothing, and `counts` if this happened during the work of a run.
         """
         if silent:
             self._silences[node] = self._silences.get(node, 0) + 1
@@ -79,17 +80,20 @@ class Patience:
         return enough
 
     def hear(self, node: int, *, counts: bool) -> None:
-        """Record an answer. `counts` says that it happened during the work of a run."""
+        """Record an answer. `counts` is True if the answer belongs to the work of a run."""
         self.speakers.add(node)
         self._silences.pop(node, None)
         if counts:
             self._failures.pop(node, None)
 
     def back(self, connected: Mapping[int, str]) -> frozenset[int]:
-        """Return the nodes to ask again, from the times at which the connected nodes were started."""
+        """Return the nodes that are asked again, because they were disconnected or restarted.
+
+        `connected` maps the connected nodes to the times at which they were started.
+        """
         self._since = connected
         self._away |= self._left.keys() - connected.keys()
-        back = frozenset(n for n, since in self._left.items() if n in connected and self._anew(n, since))
+        back = frozenset(n for n, since in self._left.items() if n in connected and self._has_returned(n, since))
         for node in back:
             del self._left[node]
             self._away.discard(node)
@@ -97,89 +101,89 @@ class Patience:
             self._failures.pop(node, None)
         return back
 
-    def _anew(self, node: int, since: str) -> bool:
-        # A node that restarts between two polls is never seen to be away.
+    def _has_returned(self, node: int, since: str) -> bool:
+        # If a node restarts between two polls, no poll shows that it was disconnected, but its start time has changed.
         return node in self._away or self._since[node] != since
 
 
-_POLL: Final = 0.2  # seconds between two polls for nodes
-_FOR_ACTIONS: Final = 60.0  # seconds within which a node has to list the actions of its app
-_NO_FUNCTION: Final = "function registered with name"  # words in Flower's error about a ClientApp
-# Flower's codes of errors after which no answer will come
+_POLL: Final = 0.2  # the number of seconds between two polls for nodes
+_FOR_ACTIONS: Final = 60.0  # the number of seconds in which a node must list the actions of its app
+_NO_FUNCTION: Final = "function registered with name"  # a part of Flower's error for a ClientApp without the function
+# Flower's codes of errors that mean that no answer will arrive
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
-_MUTE: Final = "it has answered no message of this run; its own log says whether its processes start"
-# Descriptions of what a subclass's hooks have done with a node, by Flower's word for the stage
+_MUTE: Final = "it has answered no message of this run; its log shows whether its processes start"
+# The reasons why a node has no answer if a subclass's hook left it out, by the kind of the message
 _UNASKED: Final = {kind: f"the strategy's own configure_{kind} did not ask it" for kind in ("train", wire.EVALUATE)}
 _UNCOUNTED: Final = {kind: f"the strategy's own aggregate_{kind} did not count its reply" for kind in _UNASKED}
-_UNKNOWN: Final = 2**63  # a node's key before its first answer, which comes after all partition-ids
+_UNKNOWN: Final = 2**63  # a node's key before its first answer, which is larger than all partition-ids
 
 
 class StoppedError(Exception):
-    """The run has a message to send, but the caller's should_stop has ended it."""
+    """The exception that ends a run before its next message, because the caller's should_stop returned True."""
 
 
 @dataclass
 class Nodes:
-    """The nodes of a grid, for one run.
+    """The nodes of a grid as the transport of one run.
 
-    Sums are taken in the order of the nodes' lasting keys, which come with their first answers. So the
-    result does not depend on which node answers first.
+    Answers are added up in the order of the nodes' lasting keys, which the nodes send with their first
+    answers. The result therefore does not depend on which node answers first.
 
     Parameters
     ----------
     grid : Grid
-        The grid.
+        The grid of nodes.
     run : Driven
-        The run for which they are asked.
+        The run whose messages are sent to the nodes.
     node_settings : NodeSettings
-        How long to wait for nodes, and how to ask them.
+        The settings for waiting for nodes and sending them messages.
     configs : dict
         The caller's values for the nodes, by the kind of the message.
     checkpoint : path or None, default=None
-        The file of the run's checkpoint, for the log.
+        The file of the run's checkpoint, which the log names.
     """
 
     kind: ClassVar[str] = "server checkpoint"
-    noun: ClassVar[str] = "node"  # the word for a client in logs
+    noun: ClassVar[str] = "node"  # the word for a client in log messages
 
     grid: Grid
     run: Driven
     node_settings: NodeSettings
     configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     checkpoint: Path | None = None
-    num_rounds: int = 0  # the most rounds, for the log, or 0 if there is no limit
-    # The name of the run, by which nodes distinguish its memory from others
+    num_rounds: int = 0  # the maximum number of rounds, which the log shows, or 0 if there is no limit
+    # The name of the run, with which nodes separate its memory from the memory of other runs
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
-    keys: dict[int, int] = field(default_factory=dict)
-    # The names of nodes that send theirs
+    keys: dict[int, int] = field(default_factory=dict)  # the lasting keys of nodes
+    # The site names that nodes have sent
     sites: dict[int, str] = field(default_factory=dict)
-    # Nodes that have reported that they keep a state for the run
+    # The nodes that have reported that they keep a state for the run
     _keepers: set[int] = field(default_factory=set)
-    # The names with which nodes were registered
+    # The names under which nodes were registered at the SuperLink
     _called: dict[int, str] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
-    # the message layouts of nodes that have answered
+    # The message layouts of nodes that have answered
     _layouts: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    _said_memory: bool = False  # whether the memory for large messages was logged
-    _sizes: dict[int, int] = field(default_factory=dict)  # the bytes of the newest message to each node
+    _memory_was_logged: bool = False  # whether the memory for large messages was logged
+    _sizes: dict[int, int] = field(default_factory=dict)  # the number of bytes of the newest message to each node
     stopped: bool = False  # whether the caller has stopped the run
-    connected: int = 0  # how many clients could be reached before the newest message
-    _unanswered: dict[int, str] = field(default_factory=dict)  # why a node that was asked has not answered
-    _asked: set[int] = field(default_factory=set)  # nodes to which a hook has sent our message
-    _misfits: set[int] = field(default_factory=set)  # nodes whose columns differ from those of the start
+    connected: int = 0  # the number of clients that could be reached before the newest message
+    _unanswered: dict[int, str] = field(default_factory=dict)  # the reasons why nodes have not answered
+    _asked: set[int] = field(default_factory=set)  # the nodes to which a hook has sent a message of the run
+    _misfits: set[int] = field(default_factory=set)  # the nodes whose columns do not match the start components
     _strangers: dict[int, str] = field(default_factory=dict)  # nodes without a function for this run, and the remedy
-    _actions: list[str] | None = None  # the actions of PCA at the first of these nodes, once it was asked
-    # The messages for Flower's loop, which sends them
+    _actions: list[str] | None = None  # the actions of PCA at the first such node, or None if it was not asked
+    # The messages that Flower's loop sends, by node
     _composed: dict[int, Message] = field(default_factory=dict)
-    purpose: str = "train"  # Flower's word for the stage of the present message
-    remarks: list[str] = field(default_factory=list)  # remarks about hooks for the result
+    purpose: str = "train"  # the kind of the current message in Flower's terms
+    remarks: list[str] = field(default_factory=list)  # remarks about hooks, which the result shows as hints
     _step: int = -1  # the newest step of a tracker
-    _began: float = 0.0
+    _began: float = 0.0  # the time at which this step began
 
     def present(self) -> list[int]:
-        """Return the nodes that can be asked now, in the order of their keys. Wait until there are enough.
+        """Wait until enough nodes are connected, and return those that can be asked, in the order of their keys.
 
-        If all connected nodes are left out, return at once, and the run says why it ends.
+        If all connected nodes are left out, return immediately. The run then ends with an error about these nodes.
         """
         if self.run.is_finished:
             return []
@@ -204,45 +208,48 @@ class Nodes:
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
     def reachable(self, *, within: float) -> dict[int, str]:
-        """Return the clients that can be reached, which here are the nodes, and when they were started."""
+        """Return the clients that can be reached, with the times at which they were started.
+
+        In this class, every node is a client.
+        """
         nodes = reach(self.grid, within=within)
         if nodes is None:
             raise NotEnoughNodes(
-                f"The SuperLink did not say within {max(within, 0.0):.3g} s which nodes are connected. Check that it "
-                f"runs and can be reached, or raise {option('node_timeout')}."
+                f"The SuperLink did not list the connected nodes within {max(within, 0.0):.3g} s. Check that it runs "
+                f"and can be reached, or raise {option('node_timeout')}."
             )
         self._called = {node.node_id: node.name for node in nodes if node.name}
         return {node.node_id: node.last_activated_at for node in nodes}
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Hints about nodes that are in no message of the run."""
+        """Hints about nodes that get no messages of the run."""
         return ()
 
     def carriers(self, message: Broadcast) -> list[int]:
-        """Return the nodes to ask for the answers to a message, in order."""
+        """Return the nodes to which a message is sent, in order."""
         return list(message.to)
 
     def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """Return the answers of a node's client or clients. `reply` may be the reason why there is none."""
+        """Return the answers of a node's client or clients. `reply` is a message, or the reason for a missing reply."""
         return (self.read(node, reply, message),)
 
     def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
-        """Return the answers of a node. The first answer has the bytes of the node's message and reply."""
+        """Yield the answers of a node. The first answer counts the bytes of the node's message and reply."""
         up = 0 if isinstance(reply, str) or not reply.has_content() else records.size_of(reply.content)
         traffic = Traffic(self._sizes.pop(node, 0), up)
         answers = self.answers(node, reply, message)
         del reply
         if traffic.down + traffic.up > memory.LARGE:
-            # Flower's records refer to themselves, so their bytes stay until Python collects reference cycles,
-            # which may take many messages.
+            # Flower's records are reference cycles, so their memory is freed only when Python collects such cycles.
+            # This could take many messages.
             gc.collect()
         for answer in answers:
             yield carried(answer, traffic)
             traffic = Traffic()
 
     def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
-        """Return the answers in the order of the nodes' keys, independent of the order of their arrival."""
+        """Yield the answers in the order of the nodes' keys, independently of the order of their arrival."""
         timeout = self.node_settings.round_timeout
         self.begin(message)
         self.log_sample(message)
@@ -250,14 +257,15 @@ class Nodes:
         answers = self._read_in_turn(ordered, message)
         if all(node in self.keys for node in message.to):
             yield from answers
-        else:  # the keys come with the first answers, so all of these are awaited
+        else:  # Nodes send their keys with their first answers, so the order is known only after all answers.
             yield from self.in_order(answers)
 
     def _read_in_turn(
         self, replies: Iterable[tuple[int, Message | str]], message: Broadcast
     ) -> Iterator[Reply | Sum | Failure]:
-        """Return the answers in these replies. A reply is released before its answers are merged or the
-        next one is awaited.
+        """Yield the answers in these replies.
+
+        Each reply is released before its answers are merged and before the next reply arrives.
         """
         for node, reply in replies:
             answers = self.counted(node, reply, message)
@@ -265,8 +273,9 @@ class Nodes:
             yield from answers
 
     def begin(self, message: Broadcast) -> None:
-        """Log the beginning of a round, as Flower's own strategies do. A closing round may follow those of
-        `num_rounds`.
+        """Log the beginning of a round like Flower's strategies.
+
+        A closing round can have a number above `num_rounds`.
 
         Raises
         ------
@@ -284,7 +293,7 @@ class Nodes:
             log(INFO, "[ROUND %d]", number)
 
     def log_sample(self, message: Broadcast) -> None:
-        """Log how many nodes are asked, as Flower's own strategies do."""
+        """Log the number of nodes to which the message is sent, like Flower's strategies."""
         asked = len(self.carriers(message))
         log(INFO, "configure_%s: Sampled %d nodes (out of %d)", wire.kind(message.purpose), asked, self.connected)
 
@@ -307,21 +316,21 @@ class Nodes:
         return came
 
     def missing(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """Return what takes the place of a node's answers if a hook did not get its reply, or did not pass it on."""
+        """Return the failures of a node whose reply a hook did not get, or did not pass on."""
         otherwise = _UNCOUNTED if node in self._asked else _UNASKED
         return self.counted(node, self._unanswered.get(node, otherwise[self.purpose]), message)
 
     def compose(self, message: Broadcast) -> list[Message]:
-        """Return the messages of a round, which hooks pass on."""
+        """Return the messages of a round, which hooks can pass on."""
         made = list(map(self.composer(message), self.carriers(message)))
         self._composed = {each.metadata.dst_node_id: each for each in made}
         return made
 
     def missing_in_loop(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """Return what takes the place of a node's answers if Flower's loop has no reply of it.
+        """Return the failures of a node from which Flower's loop has no reply.
 
-        Flower gives a message an identity when it is sent. If other messages have one and this one does
-        not, a wrapper around the strategy has not sent it.
+        Flower assigns an id to a message when it sends the message. If other messages have an id and the node's
+        message has none, a wrapper around the strategy has not sent the message.
         """
         sent = {to for to, each in self._composed.items() if each.metadata.message_id}
         why = _UNASKED[self.purpose] if sent and node not in sent else "no answer"
@@ -332,32 +341,32 @@ class Nodes:
         return sorted(answers, key=lambda a: self.order(a.clients[0] if isinstance(a, Sum) else a.client))
 
     def order(self, node: int) -> tuple[int, int]:
-        """Return the sort key of a node: its lasting key. Nodes without a known key come last, by their own number."""
+        """Return the sort key of a node: its lasting key, then its node id. Nodes without a known key come last."""
         return self.keys.get(node, _UNKNOWN), node
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """Return the name of the run, the nodes' keys and names, and which nodes keep a state."""
+        """Return the state for a checkpoint: the run's name, the nodes' keys and names, and the nodes with a state."""
         keys, sites = ({str(node): value for node, value in of.items()} for of in (self.keys, self.sites))
         return {"name": self.name, "keys": keys, "sites": sites, "keepers": sorted(self._keepers)}, {}
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Continue the run with this name."""
+        """Restore the state that `keep` returned, so that the run continues under its earlier name."""
         self.name = str(header["name"])
         self.keys = {int(node): key for node, key in header["keys"].items()}
         self.sites = {int(node): name for node, name in header["sites"].items()}
         self._keepers = set(header["keepers"])
-        # Nodes with a key have answered before, so their processes do begin.
+        # Nodes with a key have answered before, so their processes can start.
         self._patience.speakers.update(self.lasting_keys)
         count = len(header.get("messages", header["history"]))
         log(INFO, "Continuing from %s after %d messages", self.checkpoint, count)
 
     def report(self, record: Round) -> None:
-        """Log the answers to a message. Nodes are named as their operators know them.
+        """Log the numbers of answers and failures, and the reason of each failure with the name of the node.
 
         Raises
         ------
         DataError
-            If their sum has more rows than they may have.
+            If the nodes together report more rows than `max_rows` allows.
         """
         failures = len(record.failures)
         log(INFO, "aggregate_%s: Received %d results and %d failures", self.purpose, record.answered, failures)
@@ -369,7 +378,10 @@ class Nodes:
         self._require_rows_of_all()
 
     def _known_as(self, node: int) -> str:
-        """Return the name by which operators know a node: its own name, or the one with which it was registered."""
+        """Return the name by which operators know a node, in brackets, or an empty string if it has no name.
+
+        This is its site name, its partition-id, or the name under which it was registered.
+        """
         key = self.lasting_keys.get(node)
         number = "" if key is None else f"partition-id {key}"
         called = self.sites.get(node) or number or self._called.get(node, "")
@@ -378,14 +390,14 @@ class Nodes:
         return ""
 
     def _pace(self, step: int) -> None:
-        """Wait until a new step is due."""
+        """Wait until a new step of a tracker is due."""
         if step != self._step:
             if self._step >= 0:
                 time.sleep(max(0.0, self._began + self.node_settings.interval - time.monotonic()))
             self._step, self._began = step, time.monotonic()
 
     def composer(self, message: Broadcast) -> Callable[[int], Message]:
-        """Return a function from a node to its message. Common parts are written once."""
+        """Return a function that takes a node and returns its message. Parts common to all nodes are created once."""
         kind = self.node_settings.message_type(wire.kind(message.stage))
         write = self.writer(message)
         ttl, group = self.node_settings.round_timeout, str(message.number)
@@ -393,25 +405,29 @@ class Nodes:
         def compose(node: int) -> Message:
             content = write(node)
             self._sizes[node] = records.size_of(content)
-            self._say_memory(self._sizes[node], len(self.carriers(message)))
+            self._log_memory(self._sizes[node], len(self.carriers(message)))
             return Message(content, node, kind, ttl=ttl, group_id=group)
 
         return compose
 
-    def _say_memory(self, size: int, sites: int) -> None:
-        """Log once, before the first large message, the memory that it needs, with a warning if there is too little."""
-        if self._said_memory or size < memory.LARGE:
+    def _log_memory(self, size: int, sites: int) -> None:
+        """Log the memory that large messages need, once before the first one, with a warning if memory is low."""
+        if self._memory_was_logged or size < memory.LARGE:
             return
-        self._said_memory = True
+        self._memory_was_logged = True
         free = memory.free()
         if free is None or memory.needed(size, sites) <= free / 2:
             log(INFO, "%s", memory.words_of(size, sites))
             return
         log(WARNING, "%s", memory.words_of(size, sites))
-        log(WARNING, "That is more than half of the %.0f MB that are free here. Use a larger machine.", free / 1e6)
+        log(
+            WARNING,
+            "The ServerApp needs more than half of the %.0f MB of free memory here. Use a machine with more memory.",
+            free / 1e6,
+        )
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
-        """Return a function from a node to the records of its message."""
+        """Return a function that takes a node and returns the records of its message."""
         write: Callable[..., Content] = partial(wire.write_request, message, **self.terms(message))
         if message.personal:
             return lambda node: write(node, layouts=self._layouts_of(node))
@@ -425,27 +441,27 @@ class Nodes:
             content = common[layouts]
             left.discard(node)
             if not left:
-                common.clear()  # large blocks are not needed any more
+                common.clear()  # This releases large blocks, which are no longer needed.
             return content
 
         return shared
 
     def _layouts_of(self, node: int) -> tuple[str, ...]:
-        """Return the layouts for a node: both while it is unknown whether its app has a client_fn."""
+        """Return the message layouts for a node. While it is unknown whether its app has a client_fn, use both."""
         if self.node_settings.action is not None:
-            return (wire.MESSAGE_API,)  # a client_fn has no actions
+            return (wire.MESSAGE_API,)  # An app with a client_fn has no actions.
         return self._layouts.get(node, wire.BOTH)
 
     def terms(self, message: Broadcast) -> dict[str, Any]:
-        """Return what nodes are told in addition to the message itself."""
+        """Return the values that nodes get in addition to the message itself."""
         extra = self.configs.get(wire.kind(message.purpose), {})
         position = self.run.position
         asks: dict[str, Any] = {"asks_names": position.model.heading is None, "alternative": position.alternative}
         return {"algorithm": position.service, "run": self.name, "extra": extra, **asks}
 
     def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
-        """Return a node's answer to a message. `reply` may be the reason why there is none."""
-        # This key applies until the node sends its own, so that nobody waits for a node that never does.
+        """Return a node's answer to a message. `reply` is a message, or the reason for a missing reply."""
+        # This key applies until the node sends its own key, so that the run does not wait for a node without a key.
         self.keys.setdefault(node, _UNKNOWN)
         if isinstance(reply, str) or reply.has_error():
             return self.no_answer(node, reply)
@@ -459,20 +475,19 @@ class Nodes:
         return self.take(node, answer, message)
 
     def no_answer(self, node: int, reply: Message | str) -> Failure:
-        """Return the failure of a client without an answer, because it is silent or Flower has sent an
-        error in its place.
+        """Return the failure of a client that is silent, or for which Flower has sent an error.
 
-        Errors which mean that nobody is there to answer count as silence.
+        An error counts as silence if it means that no process can answer.
         """
         if isinstance(reply, str) and reply in _UNASKED.values():
             return Failure(node, reply, unasked=True)
-        self._layouts.pop(node, None)  # the node may come back with another app
+        self._layouts.pop(node, None)  # The node may return with another app.
         if isinstance(reply, str):
             if reply in _UNCOUNTED.values():
                 return self._fail(node, reply)
             return self._fail(node, self._silence(node, reply), silent=True)
         error = reply.error
-        # Flower answers in place of a dead process, but only after the whole timeout.
+        # Flower sends an error for a dead process, but only after the whole timeout.
         if error.code == _CRASHED:
             return self._fail(
                 node, "the process of its ClientApp has died, possibly because it lacked memory", silent=True
@@ -489,29 +504,29 @@ class Nodes:
         return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 
     def _unserved(self, connected: int) -> ConfigError:
-        """Return the error of a run for which too many nodes have no function."""
+        """Return the error for a run if too many nodes have no function for its messages."""
         return ConfigError(
             f"{len(self._strangers)} of {labels.count(connected, 'node')} have no function for this run, the first "
             f"because {next(iter(self._strangers.values()))}."
         )
 
     def _without_function(self, node: int, error: str) -> str | None:
-        """Return the remedy for a ClientApp without a function for messages of this run, or None for other errors."""
+        """Return the problem and remedy for a ClientApp without a function for this run, or None for other errors."""
         action = self.node_settings.action
         if action is not None and "Invalid message type" in error:
-            return f"its ClientApp has a client_fn, which knows no actions. Leave action={action!r} out of the strategy"
+            return f"its ClientApp has a client_fn, so it has no actions. Leave action={action!r} out of the strategy"
         if _NO_FUNCTION not in error:
             return None
         if self._actions is None:
             self._actions = self._ask_for_actions(node)
         if self._actions is None:
             name = self.node_settings.message_type("train")
-            return f"its ClientApp has no function {name!r}. Look at its clients.register"
+            return f"its ClientApp has no function {name!r}. Check the call of clients.register in this app"
         if not self._actions:
             wanted = repr(action or "pca")
             return (
-                f"its ClientApp has no function of flower_pca. Write clients.register(app, load, action={wanted}) "
-                f"there, and give the strategy action={wanted}"
+                f"its ClientApp has no function of flower_pca. Call clients.register(app, load, action={wanted}) "
+                f"in this app, and give the strategy action={wanted}"
             )
         if "default" in self._actions:
             return f"its ClientApp has PCA without an action. Leave action={action!r} out of the strategy"
@@ -540,13 +555,13 @@ class Nodes:
         return None
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
-        """Describe a silent node. The processes of a node that has never answered may not even begin."""
+        """Return why a node is silent. If it has never answered, suggest to check whether its processes start."""
         if node not in self._patience.speakers:
             otherwise = _MUTE
         return ": ".join(filter(None, [why, otherwise]))
 
     def take(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
-        """Return a client's answer to a message as the run gets it, or what is wrong with it."""
+        """Return a client's answer for the run, or a failure if the answer is a refusal or cannot be used."""
         if isinstance(answer, ProtocolError):
             return Failure(node, str(answer), lasting=True)
         self._patience.speakers.add(node)
@@ -557,21 +572,21 @@ class Nodes:
         if answer.refusal is not None:
             if blames_start(answer.refusal):
                 self._misfits.add(node)
-                # A node that is asked again may be the only one that does not fit.
+                # If nodes are asked again, other nodes may have accepted the start components before.
                 if self._misfits.issuperset(message.to) and not self.run.roll.awaited:
                     raise ConfigError(answer.refusal)
             why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
             return self.refuse(node, why, lasting=answer.lasting)
         if why := self._too_many_rows(answer.arrays):
             return Failure(node, why, lasting=True)
-        # A set-up of masks does not count as work of the run.
+        # The set-up of masks does not count as work of the run.
         if message.stage != messages.STAGE or messages.inner_stage(message.arrays) is not None:
             self._patience.hear(node, counts=self._works)
         forgot = self._forgot(node, answer, message)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)
 
     def _too_many_rows(self, arrays: Arrays) -> str:
-        """Describe an answer that claims more rows than a node may have, or return ""."""
+        """Return why an answer reports more rows than `max_rows` allows, or an empty string if it does not."""
         most = self.node_settings.max_rows
         # Steps of a tracker report the number of rows as `rows`, and all other stages as `n`.
         said = [arrays[name] for name in ("n", "rows") if name in arrays]
@@ -580,18 +595,21 @@ class Nodes:
         return f"it reports {int(np.max(said)):,} rows, but max_rows allows {most:,}"
 
     def _require_rows_of_all(self) -> None:
-        """Refuse a sum of more rows than its nodes may have. Nobody knows which node claims too many."""
+        """Raise DataError if the nodes together report more rows than `max_rows` allows.
+
+        Under masks or noise, only this sum is known.
+        """
         most, found, members = self.node_settings.max_rows, self.run.position.model.n, len(self.run.roll.members)
         if most is not None and members and found > most * members:
             raise DataError(
-                f"{labels.count(members, self.noun)} of this run have {found:,} rows together, as they report. "
-                f"max_rows allows {most:,} each. Under masks or noise nobody can say which one reports too many. Ask "
-                f"the operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
+                f"{labels.count(members, self.noun)} of this run together report {found:,} rows, but max_rows allows "
+                f"only {most:,} each. Under masks or noise, the server cannot see which one reports too many. Ask the "
+                f"operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
             )
 
     def _forgot(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:
-        """Return whether a node has answered without the state that it had reported to keep."""
-        if message.stage in (wire.EVALUATE, messages.STAGE):  # their answers say nothing about it
+        """Return whether a node has lost the state that it had reported to keep, and update the nodes with a state."""
+        if message.stage in (wire.EVALUATE, messages.STAGE):  # Answers of these stages do not report a state.
             return False
         forgot = node in self._keepers and not answer.recalls
         if answer.keeps:
@@ -601,21 +619,21 @@ class Nodes:
         return forgot
 
     def refuse(self, node: int, why: str, *, lasting: bool) -> Failure:
-        """Return the failure of a client that refuses a message, for good if one of its rules requires this."""
+        """Return the failure of a client that refuses a message. If `lasting`, the client is not asked again."""
         if lasting:
             return Failure(node, why, lasting=True)
         return self._fail(node, why)
 
     @property
     def site_names(self) -> dict[int, str]:
-        """The names of nodes by key, or by node id if there is no key."""
+        """The site names of nodes, by lasting key, or by node id for nodes without a key."""
         return {self.lasting_keys.get(node, node): name for node, name in sorted(self.sites.items())}
 
     def of_sites(self) -> dict[str, Any]:
-        """Return the fields `site_names` and `left_out` of a result: nodes whose rows are in it, and the
-        others with reasons.
+        """Return the fields `site_names` and `left_out` of a result.
 
-        If a node was left out and sends no name, the name with which it was registered is used.
+        The first field names the nodes whose rows are in the result, and the second names the other nodes with
+        reasons. If a node was left out and sends no name, the name under which it was registered is used.
         """
         there = self.run.roll.contributors
         registered = {node: name for node, name in self._called.items() if node in self.keys and node not in there}
@@ -630,7 +648,7 @@ class Nodes:
 
     @property
     def lasting_keys(self) -> dict[int, int]:
-        """The keys of nodes that have one."""
+        """The lasting keys of all nodes with a known key."""
         return {node: key for node, key in self.keys.items() if key != _UNKNOWN}
 
     def _fail(self, node: int, why: str, *, silent: bool = False) -> Failure:
@@ -638,18 +656,19 @@ class Nodes:
 
     @property
     def _works(self) -> bool:
-        """Whether the present message belongs to the work of a run with an opening, in which a failure
-        affects the others.
+        """Whether the current message belongs to the work of a run after its opening.
+
+        In such a run, the failure of one node affects all other nodes.
         """
         position = self.run.position
         return position.opens and not position.opening
 
 
 def is_ours(message: Message) -> bool:
-    """Return whether a message to a node asks for a step of a run of this package."""
+    """Return whether a message to a node belongs to a run of this package."""
     return any(map(wire.is_request, message.content.config_records.values()))
 
 
 def kind_of(message: Message) -> str:
-    """Return the kind of a message, without its action."""
+    """Return the kind of a message, which is its Flower message type without the action."""
     return str(message.metadata.message_type).split(".")[0]

@@ -1,7 +1,7 @@
-"""PCAStrategy: a PCA over the nodes of a Flower grid, as its configuration says.
+"""PCAStrategy, which runs a configured PCA over the nodes of a Flower grid, and two related strategies.
 
-Standardize computes means and deviations of the columns of all nodes together, for pipelines that need
-no PCA. TrackingStrategy runs the steps of a tracker.
+Standardize computes the means and deviations of columns over all nodes together, for pipelines without a
+PCA. TrackingStrategy runs the steps of a tracker.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class ScalingKeywords(NodeKeywords, ScalingOptions, total=False):
 
 
 class Standardize(FlowerStrategy[Scaling]):
-    """Compute the mean and standard deviation of each column over all nodes.
+    """A strategy that computes the mean and standard deviation of each column over all nodes.
 
-    This takes one message, or two under masks. The result is a `Scaling`. `to_record` sends it to the
-    nodes with the messages of a later step, where `Scaling.from_record(record).transform(rows)`
-    standardizes their rows.
+    This takes one message, or two under masks. The result is a `Scaling`. To standardize the rows of the
+    nodes in a later step, send `scaling.to_record()` with the messages of this step, and call
+    `Scaling.from_record(record).transform(rows)` at the nodes.
 
     Parameters
     ----------
@@ -65,11 +65,11 @@ class Standardize(FlowerStrategy[Scaling]):
     ...     FedAvg().start(grid, ArrayRecord([]), train_config=train_config)
     """
 
-    @with_signature(ScalingKeywords, {**NODE_DEFAULTS, **defaults(assembly.standardizing)})
+    @with_signature(ScalingKeywords, {**NODE_DEFAULTS, **defaults(assembly.standardizing), "min_nodes": None})
     def __init__(self, **keywords: Unpack[ScalingKeywords]) -> None:
         self._check_keywords(keywords, ScalingKeywords.__annotations__)
         nodes = take_node_keywords(keywords)
-        self._asked = cast(ScalingOptions, keywords)  # the rest are settings of scaling
+        self._asked = cast(ScalingOptions, keywords)  # The remaining keywords are settings of the scaling.
         super().__init__(NodeSettings.of(nodes), nodes.get("checkpoint"))
         self._check_run()
 
@@ -83,7 +83,7 @@ class Standardize(FlowerStrategy[Scaling]):
 
 
 class PCAKeywords(NodeKeywords, PCAConfigOptions, total=False):
-    """The keywords of `PCAStrategy`, without the algorithm."""
+    """The keywords of `PCAStrategy` except the algorithm."""
 
     init: Start | None
     fraction: float
@@ -91,46 +91,48 @@ class PCAKeywords(NodeKeywords, PCAConfigOptions, total=False):
 
 
 _OWN: Final = {"init": None, "fraction_train": None}
-PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(PCAConfig), **_OWN}
+PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(PCAConfig), **_OWN, "min_nodes": None}
 
 
 class PCAStrategy(FlowerStrategy[PCAResult]):
-    """Run a federated PCA over the nodes of a Flower grid, as a Flower Strategy.
+    """A Flower Strategy that runs a federated PCA over the nodes of a grid.
 
     Parameters
     ----------
     algorithm : str, Algorithm or PCAConfig, default="auto(oversample='auto')"
-        A name, a spec string such as "faps(inner_steps=5)", an instance, or a whole `PCAConfig`. "auto" is krylov, or
-        covariance if that costs less. With oversample="auto", krylov uses wide blocks.
-    min_nodes : int or None, default=1
-        The least number of nodes, or of clients that they host. The strategy waits for them, and needs them in every
-        round. The default is 2, or the min_nodes of a PCAConfig.
+        A name, a spec string such as "faps(inner_steps=5)", an instance, or a whole `PCAConfig`. "auto" chooses krylov,
+        or covariance if it costs less. With oversample="auto", krylov uses wide blocks.
+    min_nodes : int or None, default=None
+        The minimum number of nodes, or of clients that nodes host. The strategy waits for them, and needs them in every
+        round. If this keyword is left out or None, the number is 2, or the min_nodes of a PCAConfig.
     node_timeout : float, default=60.0
-        Seconds to wait for these nodes, after which NotEnoughNodes is raised.
+        The number of seconds to wait for these nodes. After this time, NotEnoughNodes is raised.
     round_timeout : float, default=600.0
-        Seconds to wait for the answers of a round. Nodes that have not answered are left out of the round.
+        The number of seconds to wait for the answers of a round. Nodes that have not answered are left out of the
+        round.
     action : str or None, default=None
-        Flower's name of the nodes' functions, if they were added by `clients.register`.
+        Flower's name of the action under which `clients.register` has added the nodes' functions, or None if there is
+        no action.
     hosted : str or None, default=None
         "stacked" for simulations whose virtual nodes host many clients each, so that the answers of a node's clients
         come in one message. None if each node is a client.
     max_rows : int or None, default=None
-        The most rows that one node may claim. A node that claims more is left out. Under masks and with noise only the
-        sum is visible, so the run ends with a DataError if the sum exceeds this many rows for each node. None for no
-        limit.
+        The maximum number of rows that a node may report, or None for no limit. A node that reports more rows is left
+        out. Under masks and with noise, only the sum is visible, so the run ends with a DataError if the sum exceeds
+        max_rows times the number of nodes.
     checkpoint : str or path or None, default=None
-        The file that keeps the state of the run after every round. If it exists at the start, the run continues from
-        it. A finished run removes it.
+        The file in which the state of the run is saved after every round. If the file exists at the start, the run
+        continues from this state. A finished run removes the file.
     min_available_nodes, min_train_nodes, min_evaluate_nodes : int or None, default=None
-        Flower's names of `min_nodes`. The largest of them applies.
+        Flower's names for `min_nodes`. The largest of these values applies.
     init : PCAResult, path or array-like, or None, default=None
-        Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as rows.
+        Components to start from, for an iterative algorithm: an earlier result, its file, or components as rows.
     fraction_train : float or None, default=None
-        Flower's name of `fraction`.
+        Flower's name for `fraction`.
     **keywords
-        The settings of the run, unless `algorithm` is a PCAConfig: n_components (2 by default) and all others of
-        `PCAConfig`, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". An algorithm
-        that iterates also takes tol, min_rounds, max_rounds and patience: see `make`.
+        The settings of the run, unless `algorithm` is a PCAConfig: n_components (2 by default) and all other fields of
+        `PCAConfig`, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an
+        iterative algorithm, also tol, min_rounds, max_rounds and patience (see `make`).
 
     Examples
     --------
@@ -139,7 +141,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     >>> app = ServerApp()
     >>> @app.main()
     ... def main(grid, context):
-    ...     result = PCAStrategy("krylov", n_components=5).fit(grid)  # as `simulate` returns it
+    ...     result = PCAStrategy("krylov", n_components=5).fit(grid)  # the same kind of result as from `simulate`
     ...     result.save("/tmp/components.npz")
     """
 
@@ -153,7 +155,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         if fraction is not None:
             if "fraction" in keywords:
                 raise ConfigError(
-                    "fraction and fraction_train are two names of one setting, but both are given. Keep one of them."
+                    "fraction and fraction_train are two names for one setting, but both are given. Keep one of them."
                 )
             keywords["fraction"] = fraction
         least = NodeSettings.min_nodes
@@ -186,41 +188,41 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
         config = self.config
         if num_rounds and isinstance(config.algorithm, Iterative):
-            # The opening is the first round.
+            # The opening counts as the first round.
             config = replace(config, algorithm=registry.make(config.algorithm, max_rounds=max(num_rounds - 1, 1)))
         return assembly.run(config, init=self._start if init is None else init)
 
 
 class StepKeywords(NodeKeywords, TrackingOptions, total=False):
-    """The keywords of `TrackingStrategy`, without the tracker."""
+    """The keywords of `TrackingStrategy` except the tracker."""
 
     interval: float
     on_step: Callable[[StepRecord], None] | None
 
 
 _OF_STEPS: Final = {"n_components": COMPONENTS, "interval": 0.0, "on_step": None}
-STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(assembly.tracking), **_OF_STEPS}
+STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(assembly.tracking), **_OF_STEPS, "min_nodes": None}
 
 
 class TrackingStrategy(FlowerStrategy[TrackingResult]):
-    """Follow a subspace over time over the nodes of a Flower grid, as a Flower Strategy.
+    """A Flower Strategy that tracks a subspace over time from batches of rows at the nodes.
 
-    Nodes serve a `Stream`.
+    The nodes serve a `Stream`.
 
     Parameters
     ----------
     tracker : str or Tracker, default="st_miss"
         A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an instance.
     interval : float, default=0.0
-        The least number of seconds from the start of one step to the start of the next, which is the pace at which
-        batches arrive.
+        The minimum number of seconds from the start of one step to the start of the next step. Set it to the interval
+        at which batches arrive.
     on_step : callable or None, default=None
-        Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written. A run that
-        continues from the checkpoint may therefore report its newest step twice. Clients are named by their
-        partition-ids, or by node ids if they have none. Changes are always logged as warnings.
+        A function that is called with the `StepRecord` of every step at the end of the step, before the checkpoint is
+        written. A run that continues from the checkpoint may therefore report its newest step twice. Clients are named
+        by their partition-ids, or by node ids if they have none. Changes are always logged as warnings.
     **keywords
-        min_nodes (2 by default), node_timeout, round_timeout, action, hosted, max_rows (of a step) and checkpoint, as
-        in `PCAStrategy`, and n_components (2 by default), steps, init, columns, seed, mask and channel, as in
+        min_nodes (2 by default), node_timeout, round_timeout, action, hosted, max_rows (for each step) and checkpoint,
+        as in `PCAStrategy`, and n_components (2 by default), steps, init, columns, seed, mask and channel, as in
         `assembly.tracking`.
 
     Examples
@@ -246,7 +248,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         node_settings = NodeSettings.of(nodes, interval=interval)
         super().__init__(node_settings, checkpoint)
         self._tracker = registry.tracker(tracker)
-        # The rest are settings of tracking.
+        # The remaining keywords are settings of the tracking.
         others = cast(dict[str, Any], keywords)
         self._steps = partial(assembly.tracking, self._tracker, min_nodes=node_settings.min_nodes, **others)
         self._check_run()
@@ -254,7 +256,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     def result_so_far(self) -> TrackingResult | None:
         """Return the result of the finished steps of the newest run, or None before the first step is finished.
 
-        It works while the run goes on, and after it was interrupted.
+        This method can be called while the run continues, and after the run was interrupted.
         """
         if self._newest is None or (found := self._newest.run.result_so_far()) is None:
             return None
@@ -271,9 +273,9 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
 
     def _watchers(self, nodes: Nodes) -> list[Watcher]:
         self._newest = nodes
-        return [Following(self._tell, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))]
+        return [Following(self._report, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))]
 
-    def _tell(self, record: StepRecord) -> None:
+    def _report(self, record: StepRecord) -> None:
         if record.change is not None:
             log(WARNING, "%s", record.change)
         if self._on_step is not None:

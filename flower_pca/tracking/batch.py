@@ -1,8 +1,9 @@
-"""A client's half of tracking: take the batch of a step, complete it, and answer with its products.
+"""The client's part of tracking: take the batch of a step, complete it, and answer with products of the batch.
 
-`respond` is the whole half. A new step takes a batch from the stream, a new lap completes it again, and every message
-is answered by a product with the completed rows. The tracker's `complete` fills missing entries and finds outliers.
-`add_aligned` adds up the first answers, because a client without rows does not know the number of columns.
+`respond` does all of this. In a new step, it takes a batch from the stream. In a new lap, it completes the batch again.
+It answers every message with a product with the completed rows. The tracker's `complete` fills missing entries and
+finds outliers. `add_aligned` adds up the first answers, because a client without rows does not know the number of
+columns.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
-# Names in a client's memory of a completed batch.
+# The counts of a completed batch, in the order of "counts" in a client's memory.
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")
+# The counts that each answer has.
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
-# The sums of a message that asks for `columns`.
+# The sums that an answer also has if the message requests `columns`.
 BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
 
 
 @dataclass(frozen=True)
 class Filling:
-    """A completed batch, the places of its outliers, and how well the basis fits the other entries.
+    """A completed batch, the positions of its outliers, and the misfit of the basis at all other entries.
 
     `columns` are the sums of `BY_COLUMN`, (3, d), if they were requested.
     """
@@ -49,9 +51,9 @@ Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Fill
 
 
 def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
-    """Return the answer of a client and its new memory. `complete` fills the missing entries of rows from a basis.
+    """Return the answer of a client, and its new memory. `complete` fills the missing entries of rows from a basis.
 
-    The memory holds the batch and its completion, for further messages of the step, and the position in a queue. If a
+    The memory has the batch and its completion, for further messages of the step, and the position in a queue. If a
     client has lost its memory, it takes the batch again.
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
@@ -62,7 +64,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
             f"and no more columns than rows. {OTHER_SERVER}"
         )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
-        # The previous batch is completed again, with the basis found from it. Its outliers stay.
+        # The previous batch is completed again, with the basis that was found from it. Its outliers do not change.
         Y = memory["Y"]
         again = complete(arrays, *gaps.without(Y), arrays["P"], memory["found"])
         _hand_back(data, int(newest[0]), again, Y)
@@ -77,17 +79,17 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 
 
 def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arrays:
-    """Return the memory with the batch of a step. Before there is a basis, keep earlier rows, too.
+    """Return the memory with the batch of a step. If `pools`, the batch also contains the earlier rows in the memory.
 
-    Otherwise rows would be lost if the first batches have too few rows to begin with. Rows of zeros are not kept,
-    because no basis can begin with them.
+    Rows are pooled until there is a first basis, because the first batches may have too few rows for a basis. Earlier
+    rows are dropped if all of them are zero, because they do not determine a basis.
     """
     taken = data.take(step, memory.get("cursor", NO_CURSOR))
     before = memory.get("Y")
     at = np.array([step, -1])
     left = np.array(taken.left)
     memory = {"at": at, "left": left, "cursor": taken.cursor}
-    batch = taken.rows  # The rows are a copy already.
+    batch = taken.rows  # These rows are a copy, so they can be changed in place.
     if before is not None and pools and np.nansum(before**2) > 0.0:
         memory["before"] = np.array(len(before))
         if batch is not None:
@@ -100,9 +102,9 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
 
 
 def lasting(memory: Arrays) -> Arrays:
-    """Return the part of a memory that depends on the stream and the step only: the batch and the queue position.
+    """Return the part of a memory to save: the batch and the position in the queue.
 
-    The next message brings the basis to complete the batch again.
+    The completion is left out, because the next message brings the basis, with which the batch is completed again.
     """
     if "at" not in memory:
         return {}
@@ -112,7 +114,7 @@ def lasting(memory: Arrays) -> Arrays:
 
 
 def resume(memory: Arrays, data: Stream) -> Arrays:
-    """Return the memory of a client with a new stream object, which must have the same rows so far."""
+    """Return the memory of a client that continues with a new stream object, which must have the same rows."""
     if "at" not in memory or not data.at_rest:
         return memory
     step = int(memory["at"][0])
@@ -124,15 +126,15 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
         rows = taken.rows
     if not np.array_equal(rows, batch, equal_nan=True):
         raise ConfigError(
-            f"The checkpoint belongs to a run with other rows at {data.who}, step {step}. Give that run's rows, or "
-            "choose another checkpoint."
+            f"The checkpoint belongs to a run with other rows at {data.who}, step {step}. Give the rows of that run, "
+            "or choose another checkpoint."
         )
     return {**memory, "left": np.array(taken.left)}
 
 
 def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
     Y0, gone = gaps.without(Y)
-    # This is measured before the missing entries are filled in place.
+    # The energy is computed first, because `complete` fills the missing entries in place.
     energy = float(np.vdot(Y0, Y0))
     if "P" in arrays:
         require_columns(len(arrays["P"]), Y.shape[1], data.who)
@@ -151,7 +153,7 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
 
 
 def require_columns(columns: int, own: int, who: str) -> None:
-    """Require rows to have as many columns as the rows of the run so far."""
+    """Require rows to have as many columns as earlier rows of the run."""
     if columns != own:
         raise DataError(
             f"The rows of {who} have {labels.count(own, 'column')}, but the run has had {columns} so far. Give all "
@@ -160,7 +162,7 @@ def require_columns(columns: int, own: int, who: str) -> None:
 
 
 def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
-    """Return L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
+    """Return the product L'(L B), or (I - PP')L'(L (I - PP')B) if it was requested, with the counts of the batch."""
     if "Y" not in memory:
         # A client without rows may not know the number of columns.
         d, width = shape_of(arrays)
@@ -168,7 +170,7 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
             S = np.zeros((0, int(arrays["width"])))
         else:
             S = np.zeros((d, width))
-        # `left` decides when a run ends, even without rows, and a sum needs the other names, too.
+        # The answer has all names, because answers are added up. `left` is needed to decide whether the run ends.
         answer = {"S": S, **{name: np.array(0.0) for name in COUNTS}, "left": memory["left"]}
         if "columns" in arrays:
             answer |= {name: np.zeros(len(arrays["P"])) for name in BY_COLUMN}
@@ -192,14 +194,17 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
 
 
 def sums_by_column(Y: Array, gone: Array) -> Array:
-    """Return for each column the number of observed entries, their sum and their squares, (3, d). Y is zero at gaps."""
+    """Return the number, the sum and the sum of squares of each column's observed entries, (3, d).
+
+    Y must be zero at the missing entries `gone`.
+    """
     d = Y.shape[1]
     seen = len(Y) - np.bincount(gone % d, minlength=d)
     return np.stack([seen, Y.sum(axis=0), np.einsum("ij,ij->j", Y, Y)])
 
 
 def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
-    """Return the shape of the product that a message asks for. It is open while the width is unknown."""
+    """Return the shape of the product that a message requests, with None for sides that are unknown."""
     if "block" in arrays:
         return arrays["block"].shape
     if "d" in arrays:
@@ -224,7 +229,7 @@ def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
 
 
 def fault_of(reply: Arrays) -> str:
-    """Describe what is wrong with the counts of an answer, to follow "An answer". Return "" if nothing is."""
+    """Return what is wrong with the counts of an answer, or "". The text continues a sentence after "An answer"."""
     counts = {name: float(reply[name]) for name in COUNTS if name in reply}
     if min(counts.values(), default=0.0) < 0.0:
         return "has a count below 0"
@@ -235,7 +240,7 @@ def fault_of(reply: Arrays) -> str:
 
 
 def with_each(merge: Merge) -> Merge:
-    """Return a merge that also keeps the counts of each client, in the order of COUNTS, under "each"."""
+    """Return a merge function that also keeps the counts of each client under "each", in the order of COUNTS."""
 
     def merge_each(total: Any, client: int, reply: Arrays) -> Any:
         both = merge(total, client, reply)
@@ -249,18 +254,16 @@ def with_each(merge: Merge) -> Merge:
 
 
 def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """Add an answer to a first message. A client without rows answers with a product of length zero."""
+    """Add the answer to a first message. If a client has no rows, its product has no rows, and counts as zero."""
     if total is None:
         return add(None, client, reply)
     S = total["S"]
     mine = np.array(reply["S"], dtype=np.float64)
-    return add({**total, "S": _as_long(S, mine)}, client, {**reply, "S": _as_long(mine, S)})
+    return add({**total, "S": _in_shape_of(S, mine)}, client, {**reply, "S": _in_shape_of(mine, S)})
 
 
-def _as_long(S: Array, other: Array) -> Array:
-    """Return S, or zeros like the other S if it has length zero, because a client without rows does not know the
-    columns.
-    """
+def _in_shape_of(S: Array, other: Array) -> Array:
+    """Return S, or zeros of the shape of `other` if S is empty because its client does not know the columns."""
     if len(S) and len(other) and len(S) != len(other):
         raise ProtocolError(
             f"The rows of this client have {labels.count(len(S), 'column')}, but earlier clients have {len(other)}. "

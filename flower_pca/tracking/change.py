@@ -1,28 +1,30 @@
-"""Detect changes of a subspace by comparing each step with the quiet part of a stream.
+"""Detect changes of a subspace by comparing each step with steps of the stream in which nothing changed.
 
 Let lambda(j, i) be the largest eigenvalue of the completed rows of step j outside the basis of step i, divided by the
-number of rows. It measures how much of a batch lies outside an older basis. One wild row makes it large, and spoils the
-next basis, too. So two batches are compared with the two bases before both. The statistic of step j is the smallest of
+number of rows. It measures how much of a batch is outside an older basis. A single outlying row makes it large, and
+also spoils the next basis. So two batches are compared with the two bases that precede both. The statistic of step j is
+the smallest of
 
     lambda(j-1, j-2), lambda(j-1, j-3), lambda(j, j-2), lambda(j, j-3)
 
-It is large only if the rows have moved for good. So a change is detected by the second batch after it. If one of the
-four values is more than 30 times the smallest, a wild row was in one of the batches and has spoiled the basis that
-completes the next batch. Then the statistic is an eighth of the smallest.
+The statistic is large only if the rows have moved permanently, so a change is detected by the second batch after it. If
+one of the four values is more than 30 times the smallest, one of the batches contained an outlying row that has spoiled
+the basis which completes the next batch. In this case, the statistic is an eighth of the smallest value.
 
-The usual size of the statistic is learnt from the stream. Its logarithms are kept after subtracting the logarithm of (1
-+ sqrt(d/n))^2 / m, to which noise is proportional for batches of n rows outside of bases of m rows. On both sides of
-their median, they are modeled as exponential. So the statistic itself has power-law tails, which are heavier than those
-of log-normal data. The level is what a quiet step exceeds at `alarm_rate`: median + MAD / log 2 log(1 / (2
-alarm_rate)). MAD is the median distance from the median, and a few loud steps hardly change it. An alarm begins a third
-above the level. With fewer than 15 steps there is no level. The first level judges all earlier steps together.
+The usual size of the statistic is learned from the stream. The module keeps logarithms of the statistic, minus the
+logarithm of (1 + sqrt(d/n))^2 / m, to which noise is proportional for batches of n rows outside bases of m rows. On
+both sides of their median, the logarithms are modeled as exponential. So the statistic has power-law tails, which are
+heavier than log-normal tails. The level is the value that a quiet step exceeds at the rate `alarm_rate`: median + MAD /
+log 2 log(1 / (2 alarm_rate)). MAD is the median distance from the median, which a few large values hardly change. An
+alarm needs a statistic a third above the level. With fewer than 15 steps, there is no level. When the first level is
+known, all earlier steps are tested with it.
 
-If alarms recur with a period, a step is compared with earlier steps of its phase: see `tracking.season`.
+If alarms recur with a period, a step is compared with earlier steps of the same phase (see `tracking.season`).
 
-After an alarm there is a pause without alarms. Its first half is ignored. Later steps show what the stream is like from
-then on. If it stays louder, it is compared with the level of these steps. Once there are 15 of them, they replace
-everything known before, until the stream is as quiet as before. Otherwise a stuck sensor would raise alarms for ever,
-and real changes would go unnoticed.
+After an alarm, there is a pause without alarms. The first half of the pause is ignored. Later steps show how large the
+statistic is from then on. If it stays larger, it is compared with a level from these steps. Once there are 15 of these
+steps, they replace all earlier values until the statistic is as small as before. Without this rule, a stuck sensor
+would cause alarms forever, and real changes would not be noticed.
 """
 
 from __future__ import annotations
@@ -37,26 +39,26 @@ from flower_pca.base.linalg import Array
 from flower_pca.tracking.season import Season
 from flower_pca.tracking.solver import Solver
 
-_LEAST: Final = 15  # steps that a level needs
-_NEWEST: Final = 600  # steps that are kept for the level
-# The smallest MAD, in logarithms, because data without noise has none.
-_FLATTEST: Final = 0.02
-_OLDER: Final = 3  # bases that a batch is compared with
-# If one value is so many times the smallest, a batch was wild.
+_LEAST: Final = 15  # minimum number of steps for a level
+_NEWEST: Final = 600  # maximum number of steps that are kept for the level
+# The minimum MAD of logarithms, because the MAD of data without noise is 0.
+_LEAST_MAD: Final = 0.02
+_OLDER: Final = 3  # number of newest bases that a batch is compared with
+# If the largest of the four values is more than this many times the smallest, a batch had an outlying row.
 _WILD: Final = 30.0
-# An alarm begins so far above the level, in logarithms. Heavy tails exceed the level by little.
+# The distance between the level and an alarm, in logarithms. Values from heavy tails exceed the level only by little.
 _MARGIN: Final = 0.3
-# Further above, in logarithms, if a step is compared with few steps of its phase, whose tail is unknown.
+# An additional distance, in logarithms, if a step is compared with the few steps of its phase, whose tail is unknown.
 _SEASONAL: Final = 0.4
-# After a wild batch, rows completed with its basis may have so many times the usual value outside.
+# After a batch with an outlying row, rows completed with its basis may have this many times the usual value.
 _SPOILED: Final = 8.0
-# steps after a change that show what the stream is like from then on
+# The minimum number of steps after a change that show the usual size of the statistic from then on.
 _FEW: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPosition:
-    """The position of a stream when a step is judged.
+    """The position of a stream when a step is tested for a change, with the settings of the test.
 
     Attributes
     ----------
@@ -65,13 +67,13 @@ class StreamPosition:
     looks : bool
         Whether the step is tested for a change.
     since : int
-        Steps since the last change.
+        Number of steps since the last change.
     rate : float
         The rate of false alarms per quiet step.
     pause : int
-        Steps after a change that are not tested.
+        Number of steps after a change that are not tested.
     floor : float
-        The lowest logarithm of an alarm.
+        The lowest logarithm that can cause an alarm.
     """
 
     number: int
@@ -84,10 +86,10 @@ class StreamPosition:
 
 @dataclass(frozen=True)
 class ChangeVerdict:
-    """Whether a step is a change, and the level that it was compared with.
+    """The verdict on a step: whether it is a change, and the level with which it was compared.
 
-    `level` is None until there is a level. `first` is True in the first step that has a level. Then `judged` and
-    `changes` list steps up to this one.
+    `level` is None until there is a level. `first` is True in the first step with a level. In this step, `judged` lists
+    the steps so far that were tested with this level, and `changes` lists the changes among them.
     """
 
     level: float | None
@@ -99,18 +101,18 @@ class ChangeVerdict:
 
 @dataclass(frozen=True)
 class Quiet:
-    """What a statistic is like while nothing happens.
+    """The distribution of a statistic in steps without a change.
 
     Attributes
     ----------
     quiet : ndarray
         The logarithms of the statistic, oldest first, without the effect of the batch size.
     waiting : tuple of int
-        The numbers of these steps, while there is no level.
+        The numbers of these steps, as long as there is no level.
     after : ndarray or None
-        The logarithms since the last alarm, or None once there were enough of them to know the stream.
+        The logarithms since the last alarm, or None once they were enough to decide whether the statistic stays larger.
     older : ndarray or None
-        The `quiet` from before a change that made the stream louder.
+        The values of `quiet` before a change that made the statistic permanently larger, or None.
     season : Season
         The newest values, and the period of recurring alarms.
     """
@@ -122,17 +124,17 @@ class Quiet:
     season: Season = field(default_factory=Season)
 
     def level(self, rate: float) -> float | None:
-        """Return the logarithm that a quiet step exceeds at this rate, or None if too few steps are known."""
+        """Return the logarithm that steps without a change exceed at this rate, or None if there are too few steps."""
         if len(self.quiet) < _LEAST:
             return None
-        return _exceeded(self.quiet, rate)
+        return _exceeded_at_rate(self.quiet, rate)
 
     def learnt(self, *values: float) -> Self:
-        """Return the state with more quiet steps."""
+        """Return the state with the values of more steps without a change."""
         return replace(self, quiet=np.append(self.quiet, values)[-_NEWEST:])
 
     def judge(self, value: float, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
-        """Return whether a step with this logarithm is a change, and the state after it."""
+        """Return the verdict on a step with this logarithm, and the state after the step."""
         self = replace(self, season=self.season.with_step(now.number, value))
         level = self.level(now.rate)
         if level is None:
@@ -150,31 +152,32 @@ class Quiet:
         if self.after is None:
             known = self.learnt(value)
         else:
-            known = self._onward(np.append(self.after, value), level)
-        return ChangeVerdict(alarm + offset, False), known._as_it_was(now.rate)
+            known = self._with_values_since(np.append(self.after, value), level)
+        return ChangeVerdict(alarm + offset, False), known._restored_if_quiet(now.rate)
 
     def _alarmed(self, value: float, number: int, level: float) -> Self:
-        """Return the state after an alarm. If alarms recur, the effect of the phase is removed from all kept values."""
+        """Return the state after an alarm. If it reveals a period, the effect of the phase is subtracted."""
         season = self.season.with_alarm(number, level)
         if season.period == self.season.period:
             return replace(self, after=np.array([value]), season=season)
         return replace(self, quiet=season.without_it(), after=None, older=None, season=season)
 
     def _since_change(self, rate: float) -> float:
-        """Return the lowest logarithm of an alarm in a stream that stays as it was after the last change."""
+        """Return the lowest logarithm of an alarm by the values since the last change, or -inf if there are too few."""
         if self.after is None or len(self.after) < _FEW:
             return -np.inf
-        return _exceeded(self.after, rate) + _MARGIN
+        return _exceeded_at_rate(self.after, rate) + _MARGIN
 
     def _anew(self) -> Self:
-        """Return the state in the steps right after a change, which count for nothing."""
+        """Return the state in the steps right after a change, whose values are ignored."""
         if self.after is not None and len(self.after) <= 1:
             return self
         return replace(self, after=np.zeros(0))
 
-    def _onward(self, after: Array, level: float) -> Self:
-        """Return the state with the values since a change, once there are enough to tell whether the stream stays
-        louder.
+    def _with_values_since(self, after: Array, level: float) -> Self:
+        """Return the state with these values since a change. If there are enough values, decide which values to keep.
+
+        If the statistic stays larger than the level, the new values replace the old values. Otherwise they are added.
         """
         if len(after) <= _LEAST:
             return replace(self, after=after)
@@ -186,8 +189,8 @@ class Quiet:
             return replace(known, quiet=after, older=older)
         return known.learnt(*after)
 
-    def _as_it_was(self, rate: float) -> Self:
-        """Return the earlier state if the stream is as quiet as before it became louder."""
+    def _restored_if_quiet(self, rate: float) -> Self:
+        """Return the earlier state if the statistic is again as small as before the change that made it larger."""
         newest = self.quiet[-_LEAST:]
         if self.older is None:
             return self
@@ -199,14 +202,14 @@ class Quiet:
         return replace(before, quiet=quiet[-_NEWEST:])
 
     def _first(self, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
-        """Return the verdict on a step while there is no level. The first level judges all earlier steps."""
+        """Return the verdict on a step without a level so far. If this step has a level, test all earlier steps."""
         level = self.level(now.rate)
         if level is None:
             return ChangeVerdict(None, False), self
         alarm = max(level + _MARGIN, now.floor)
         judged, changes = list[int](), list[int]()
         for number, value in zip(self.waiting, self.quiet, strict=True):
-            # The start counts as a change, after which the stream has to settle, too.
+            # The start counts as a change, because the stream needs time to settle after the start, too.
             following = max(changes, default=0) + now.pause
             if number >= following:
                 judged.append(number)
@@ -223,16 +226,16 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The bases of the newest steps, for the statistic of the whole subspace.
+    """The bases of the newest steps, with which the statistic of the whole subspace is computed.
 
     Attributes
     ----------
     bases : tuple of ndarray
         The bases of the newest steps, newest first.
     rows : tuple of int
-        The number of rows that each basis comes from.
+        The number of rows from which each basis was found.
     before : tuple of float
-        What the previous step had outside the bases before it, newest first.
+        The largest eigenvalues of the previous step outside the bases before it, per row, newest basis first.
     """
 
     bases: tuple[Array, ...] = ()
@@ -240,7 +243,10 @@ class Baseline:
     before: tuple[float, ...] = ()
 
     def statistic(self, outside: tuple[float, ...]) -> float | None:
-        """Return the statistic of a step with this outside of `bases`, or None if too few steps came before."""
+        """Return the statistic of a step, or None if there are too few earlier steps.
+
+        `outside` has the largest eigenvalue of the step outside each of `bases`, per row.
+        """
         if len(outside) < _OLDER or len(self.before) < _OLDER - 1:
             return None
         four = (*self.before[: _OLDER - 1], *outside[1:])
@@ -249,7 +255,7 @@ class Baseline:
         return min(four)
 
     def usual(self, rows: int) -> float:
-        """Return the logarithm to which noise in a batch of so many rows is proportional."""
+        """Return the logarithm of the size to which noise is proportional in a batch with this number of rows."""
         if len(self.rows) < _OLDER:
             return 0.0
         batch, basis, d = max(rows, self.rows[0], 1), max(*self.rows[1:], 1), len(self.bases[0])
@@ -259,10 +265,8 @@ class Baseline:
     def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Baseline:
         """Return the state after a step with this basis.
 
-        A step with too few rows is ignored, because its basis is unchanged.
-
-        Otherwise a change while all clients are away would be missed: after three such steps nothing older would be
-        known.
+        A step with too few rows is ignored, because its basis is unchanged. If three of these steps replaced all older
+        bases, a change during an outage of all clients would be missed.
         """
         if self.bases and not outside:
             return self
@@ -271,7 +275,7 @@ class Baseline:
 
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
-    """Return the largest eigenvalue outside each of these subspaces, as far as the solver knows it."""
+    """Return the largest eigenvalue outside each of these subspaces, from the Ritz pairs of the solver."""
     if not bases:
         return ()
     vectors, values = solver.ritz_pairs()
@@ -279,8 +283,8 @@ def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)
 
 
-def _exceeded(quiet: Array, rate: float) -> float:
-    """Return the value that logarithms exceed at this rate, if both their tails are exponential."""
+def _exceeded_at_rate(quiet: Array, rate: float) -> float:
+    """Return the value that logarithms exceed at this rate, if both tails of their distribution are exponential."""
     median = float(np.median(quiet))
-    spread = max(float(np.median(np.abs(quiet - median))), _FLATTEST)
+    spread = max(float(np.median(np.abs(quiet - median))), _LEAST_MAD)
     return median + spread / float(np.log(2.0)) * float(np.log(0.5 / rate))

@@ -1,25 +1,27 @@
-"""Statistics of single columns and directions, in addition to the subspace.
+"""Statistics of single columns and directions, in addition to the statistic of the subspace.
 
-The setting `monitor` turns them on. With the first message of a step, clients then send three sums over the rows of
-their batch for each of the d columns: the number of observed entries, their sum and their squares. These are 3 d
-numbers per step, for any number of rows, in addition to the d (r + 2) of every message. Directions cost nothing,
-because the products already describe them. All figures are sums, so masks hide those of single clients.
+The setting `monitor` turns these statistics on. With the first message of a step, clients then send three sums over the
+rows of their batch for each of the d columns: the number of observed entries, their sum and their sum of squares. These
+are 3 d numbers per step, for any number of rows, in addition to the d (r + 2) numbers of every message. Directions need
+no additional numbers, because they are computed from the products. All figures are sums, so masks hide the figures of
+single clients.
 
 | statistic | of          | in batch t, compared with step s                                               |
 | --------- | ----------- | ------------------------------------------------------------------------------ |
 | up, down  | column j    | log v(t, j) / v(s, j), with v the variance within the batch. A stuck sensor    |
-|           |             | has v = 0, and another unit changes v.                                         |
+|           |             | has v = 0, and a different unit changes v.                                     |
 | lost,     | direction a | log a'P'C(t)Pa / n(t) against log a'La, with P the basis of step s and L its   |
 | louder    | of basis s  | values per row, where it is farthest below, or above: Hotelling's T2           |
 
 As for the subspace, batches t - 1 and t are compared with steps t - 2 and t - 3 in all four pairs, and the smallest
-value counts. So a single wild batch is no change, and neither is a slow drift or swing. A column that alternates is no
-change either: a variance that it has had in two batches before is ignored once the column has returned to such a
-variance twice. A sensor that is repaired returns only once. Earlier variances are forgotten by 2 % per step. The
-variation that few rows cause is subtracted first.
+value counts. So a single outlying batch is not a change, and neither is a slow drift or a slow oscillation. A column
+that alternates is not a change either: once a column has returned twice to a variance that it had in two consecutive
+batches before, the range of its earlier variances is ignored. A repaired sensor returns only once. The range of earlier
+variances shrinks by 2 % per step. The variation that few rows cause is subtracted first.
 
-A change names the columns with the largest values of its kind. For SPE, these are the columns of what both batches have
-outside the basis before them. If single clients are seen, it names the clients whose own figures have moved.
+A change names the columns with the largest values of its kind. For SPE, these are the columns with the largest
+residuals of both batches outside an earlier basis. If the server sees single clients, the change also names the clients
+whose figures have changed.
 """
 
 from __future__ import annotations
@@ -35,43 +37,44 @@ from flower_pca.base.linalg import Array
 from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.solver import Solver
 
-NAMED: Final = 5  # columns that are named for each kind, and sites
-FIGURES: Final = 4 * NAMED  # The named columns by kind, and the named sites of a step, padded with -1.
-RISE: Final = float(np.log(4.0))  # The smallest logarithms of a change that is worth reporting.
-FALL: Final = float(np.log(10.0))
-_BEFORE: Final = 3  # steps that a batch is compared with, including the previous one
-_EXACT: Final = 1e-12  # Rounding leaves this share of a column's mean square in a variance that is 0.
-_PART: Final = 0.5  # A column with this share of the largest value is named, too.
-_WORTH: Final = np.log(1.5)  # A site is named if its figures move by at least this much.
-_RETURNS: Final = 2  # A column that has returned so often to an earlier variance is known to alternate.
-_FORGET: Final = 0.02  # The bounds of a column's logarithms move inwards by this share per step.
+NAMED: Final = 5  # maximum number of columns that a change names for each kind, and of sites
+FIGURES: Final = 4 * NAMED  # number of entries for the columns of each kind and the sites, padded with -1
+RISE: Final = float(np.log(4.0))  # smallest logarithm of a rise that is reported
+FALL: Final = float(np.log(10.0))  # smallest logarithm of a fall that is reported
+_BEFORE: Final = 3  # number of earlier steps that are kept for comparisons
+_EXACT: Final = 1e-12  # Rounding errors leave up to this share of a column's mean square in a variance that is 0.
+_PART: Final = 0.5  # A column is named if its value is at least this share of the largest value.
+_WORTH: Final = np.log(1.5)  # A site is named if the logarithm of one of its figures changes by at least this much.
+_RETURNS: Final = 2  # A column that has returned this often to an earlier variance counts as alternating.
+_FORGET: Final = 0.02  # The range of a column's logarithms shrinks by this much at both ends per step.
 _TINY: Final = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
 class ColumnsSeen:
-    """What is known about columns and directions, newest first.
+    """The figures of columns and directions in the newest steps. Tuples over steps have the newest step first.
 
     Attributes
     ----------
     columns : tuple of ndarray
-        For each earlier step, the logarithm of v and the number of entries of each column, (2, d).
+        For each earlier step, the logarithm of the variance v and the number of entries of each column, (2, d).
     been : ndarray of shape (2, d)
-        The range of each column's logarithm of v over pairs of steps in a row.
+        The range of each column's logarithm of v over pairs of consecutive steps.
     returns : ndarray of shape (d,)
-        How often each column has jumped back to an earlier variance.
+        The number of times that each column has returned to an earlier variance.
     sizes : tuple of ndarray
-        The values of the bases of these steps, per row.
+        The eigenvalues of these steps, per row.
     rows : tuple of int
         The number of rows of these steps.
     sites : tuple of ndarray
-        For each client its position in `clients`, its misfit and its energy per row, (clients, 3).
+        For each of these steps, a line for each client with its position in `clients`, its misfit and its energy per
+        row, (clients, 3).
     clients : tuple of int
-        All clients seen so far.
+        All clients that have answered so far.
     falls, rises : tuple of float
-        How far the previous step was below and above the values of the bases before it.
+        How far, in logarithms, the previous step was below and above the eigenvalues of each earlier step.
     outside : ndarray of shape (d,)
-        The squares of each column that the previous step had outside the basis two steps earlier, per row.
+        The squared residuals of each column in the previous step outside the basis two steps earlier, per row.
     """
 
     columns: tuple[Array, ...] = ()
@@ -88,14 +91,14 @@ class ColumnsSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What is known about the batch of a step.
+    """The figures of the batch of a step.
 
     Attributes
     ----------
     seen, sums, squares : ndarray of shape (d,)
         Number, sum and sum of squares of the observed entries of each column.
     solver : Solver
-        The solver, which knows products of C.
+        The solver, which has products of C.
     bases : tuple of ndarray
         The bases of the previous steps, newest first.
     values : ndarray
@@ -124,7 +127,7 @@ class Batch:
         return np.stack([np.log(np.maximum(variance, least) + _TINY), self.seen])
 
     def sites(self, clients: tuple[int, ...]) -> Array:
-        """Return for each client with rows its position, its misfit and its energy per row, (clients, 3)."""
+        """Return the position, the misfit per row and the energy per row of each client with rows, (clients, 3)."""
         rows, misfit, energy = (COUNTS.index(name) for name in ("rows", "misfit", "energy"))
         lines = [
             (clients.index(client), counts[misfit] / counts[rows], counts[energy] / counts[rows])
@@ -135,28 +138,28 @@ class Batch:
 
 
 def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, ColumnsSeen]:
-    """Return the statistics of a step, the columns and sites that it would name, and what is known after it."""
+    """Return the statistics of a step, the columns and sites that a change would name, and the figures to keep."""
     clients = (*known.clients, *sorted(batch.each.keys() - set(known.clients)))
     columns, sites, returns = batch.columns(), batch.sites(clients), known.returns
     found, named = dict[str, float](), nobody()
     parts = [_parts(batch, P) for P in batch.bases]
     pairs = zip(parts, known.sizes, strict=False)
-    inside = [_inside(*one, size, batch.rows) for one, size in pairs]
+    inside = [_extremes_inside(*one, size, batch.rows) for one, size in pairs]
     falls = tuple(one[0] for one in inside)
     rises = tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
     if min(len(known.columns), len(known.falls), len(inside)) == _BEFORE:
-        up, down, returns = _apart(columns, known)
+        up, down, returns = _jumps(columns, known)
         few = min(batch.rows, *known.rows)
-        # With as few rows as components, or fewer, some logarithm would be of 0.
+        # The maximum avoids the logarithm of 0 if there are no more rows than components.
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
         fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((known.falls, falls), (known.rises, rises)))
         found = {"up": float(up.max()), "down": float(down.max()), "lost": fall, "louder": rise}
         direction = inside[1][2 + int(rise > fall)]
         of_each_kind = [
-            _most(np.minimum(left[2], known.outside)),
-            _most(np.maximum(up, down)),
-            _most(np.abs(batch.bases[1] @ direction)),
+            _largest_columns(np.minimum(left[2], known.outside)),
+            _largest_columns(np.maximum(up, down)),
+            _largest_columns(np.abs(batch.bases[1] @ direction)),
             _moving_sites(sites, known.sites),
         ]
         named = np.concatenate(of_each_kind)
@@ -165,7 +168,7 @@ def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, Col
         named,
         ColumnsSeen(
             columns=(columns, *known.columns)[:_BEFORE],
-            been=_been(known),
+            been=_earlier_range(known),
             returns=returns,
             sizes=(batch.values / batch.rows, *known.sizes)[:_BEFORE],
             rows=(batch.rows, *known.rows)[:_BEFORE],
@@ -179,20 +182,20 @@ def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, Col
 
 
 def _parts(batch: Batch, P: Array) -> tuple[Array, Array]:
-    """Return F with C = F F', as far as it is known, and P'F."""
+    """Return F and P'F, where F F' = C as far as the solver knows C."""
     vectors, values = batch.solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return scaled, P.T @ scaled
 
 
 def _squares_outside(scaled: Array, inside: Array, P: Array) -> Array:
-    """Return the diagonal of (I - PP')C(I - PP')."""
+    """Return the diagonal of (I - PP')C(I - PP') from F and P'F."""
     rest = scaled - P @ inside
     return np.asarray(np.einsum("ij,ij->i", rest, rest))
 
 
-def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
-    """Return how far P'CP is below and above the values of P, in logarithms, and in which directions."""
+def _extremes_inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
+    """Return how far P'CP is at most below and above the eigenvalues of P, in logarithms, and the two directions."""
     root = np.sqrt(np.maximum(size, _TINY))
     half = inside / root[:, None] / np.sqrt(rows)
     values, W = linalg.eigh_descending(half @ half.T)
@@ -200,16 +203,16 @@ def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float
     return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
 
 
-def _apart(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
+def _jumps(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
     """Return the smallest rise and fall of each column over the four comparisons, and its number of returns.
 
-    The variation that few entries cause is subtracted. A column that has returned often enough is compared with all
-    variances that it has had.
+    The variation that few entries cause is subtracted. A column that has returned often enough is compared with the
+    range of all its earlier variances.
     """
     newer = np.stack([columns, known.columns[0]])
     older = np.stack(known.columns[1:])
     entries = np.concatenate([newer, older])[:, 1].min(axis=0)
-    # A single entry has no variance.
+    # The variance of a single entry is unknown, so its slack is infinite.
     deviation = np.sqrt(2.0 / np.maximum(entries, 1.0))
     slack = np.where(entries > 1.0, 2.0 * deviation, np.inf)
     lowest = newer[:, 0].min(axis=0)
@@ -229,8 +232,8 @@ def _apart(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
     return rises, falls, returns + back
 
 
-def _been(known: ColumnsSeen) -> Array:
-    """Return the range of each column's logarithm of v over pairs of earlier steps."""
+def _earlier_range(known: ColumnsSeen) -> Array:
+    """Return the range of each column's logarithm of v over pairs of consecutive earlier steps."""
     if len(known.columns) < 2:
         return known.been
     logs, entries = np.stack(known.columns[:2], axis=1)
@@ -238,31 +241,31 @@ def _been(known: ColumnsSeen) -> Array:
     pair = np.where(entries.min(axis=0) > 1.0, ends, np.nan)
     if not known.been.size:
         return pair
-    # `fmin` and `fmax` ignore the NaN of steps without a variance.
+    # The values are NaN for steps without a variance, and `fmin` and `fmax` ignore NaN.
     return np.stack([np.fmin(pair[0], known.been[0] + _FORGET), np.fmax(pair[1], known.been[1] - _FORGET)])
 
 
-def _most(sizes: Array) -> Array:
+def _largest_columns(sizes: Array) -> Array:
     """Return the columns with the largest values, largest first, padded with -1."""
     order = np.argsort(-sizes, kind="stable")[:NAMED]
     least = _PART * sizes[order[0]]
-    return _in_line(order[sizes[order] >= least])
+    return _padded(order[sizes[order] >= least])
 
 
 def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
-    """Return the clients whose misfit or energy has moved most, in the same direction in all four comparisons."""
+    """Return the clients whose misfit or energy has changed most, in the same direction in all four comparisons."""
     tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
-    there = [client for client in tables[0] if all(client in table for table in tables)]
-    if not there:
-        return _in_line(np.zeros(0))
-    of = [np.stack([table[client] for client in there]) for table in tables]
-    pairs = [(new, old) for new in of[:2] for old in of[2:]]
+    present = [client for client in tables[0] if all(client in table for table in tables)]
+    if not present:
+        return _padded(np.zeros(0))
+    figures = [np.stack([table[client] for client in present]) for table in tables]
+    pairs = [(new, old) for new in figures[:2] for old in figures[2:]]
     steps = np.stack([new - old for new, old in pairs])
     up, down = steps.min(axis=0), -steps.max(axis=0)
     moves = np.maximum(up, down).max(axis=1)
     order = np.argsort(-moves, kind="stable")[:NAMED]
     least = max(_WORTH, _PART * float(moves[order[0]]))
-    return _in_line(np.array(there)[order[moves[order] >= least]])
+    return _padded(np.array(present)[order[moves[order] >= least]])
 
 
 def nobody() -> Array:
@@ -270,7 +273,7 @@ def nobody() -> Array:
     return np.full(FIGURES, -1.0)
 
 
-def _in_line(numbers: Array) -> Array:
+def _padded(numbers: Array) -> Array:
     filled = np.full(NAMED, -1.0)
     filled[: len(numbers)] = numbers
     return filled

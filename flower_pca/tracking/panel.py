@@ -1,4 +1,4 @@
-"""The panel of a tracker: all statistics of a stream, one rule to judge them, and the changes that they show.
+"""The panel of a tracker: all statistics of a stream, the rule that tests them, and the changes that they show.
 
 | statistic      | a change of | rate of alarms | least factor |
 | -------------- | ----------- | -------------- | ------------ |
@@ -6,11 +6,11 @@
 | up, down       | column      | a fifth of it  | 4, 10        |
 | lost, louder   | T2          | a fifth of it  | 4            |
 
-`outside` is the statistic of the whole subspace: see `tracking.change`, which also has the rule. The other statistics
-are about columns and directions, and need `monitor`: see `tracking.columns`. A step is a change if one of the
-statistics says so. Its reasons are the kinds of all statistics that do.
+`outside` is the statistic of the whole subspace. See `tracking.change`, which also describes the rule. The other
+statistics are about columns and directions, and need the setting `monitor` (see `tracking.columns`). A step is a change
+if at least one statistic raises an alarm. The reasons of the change are the kinds of all statistics with an alarm.
 
-A statistic has no level in its first steps. The step with the first level judges all of them.
+A statistic has no level in the first steps. When its first level is known, all these steps are tested with it.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from flower_pca.tracking.change import Baseline, ChangeVerdict, Quiet, StreamPos
 from flower_pca.tracking.columns import Batch, ColumnsSeen
 from flower_pca.tracking.season import Season
 
-SPE, COLUMN, T2 = 1, 2, 4  # kinds of change, which add up
+SPE, COLUMN, T2 = 1, 2, 4  # kinds of change, as bits that can be combined
 REASONS: Final = {SPE: "SPE", COLUMN: "column", T2: "T2"}
-_SAME: Final = 3  # Two statistics show the same change if their steps are at most this far apart.
-_NOTHING: Final = 1e-10  # Below this share of the mean square of a row, nothing counts as outside.
+_SAME: Final = 3  # Alarms of two statistics are the same change if they are at most this many steps apart.
+_ROUNDING: Final = 1e-10  # A value below this share of a row's mean square counts as rounding error.
 _TINY: Final = float(np.finfo(float).tiny)
 _OUTSIDE: Final = "outside"
 
 
 @dataclass(frozen=True)
-class _Watched:
-    """A statistic: the kind of its changes, how many statistics share the alarm rate, and its lowest alarm."""
+class _Statistic:
+    """The settings of a statistic: its kind of change, the divisor of its alarm rate, and its lowest alarm."""
 
     kind: int
     shared: float = 1.0
     floor: float = -np.inf
 
 
-_WATCHED: Final = {
-    _OUTSIDE: _Watched(SPE),
-    "up": _Watched(COLUMN, 5.0, columns.RISE),
-    "down": _Watched(COLUMN, 5.0, columns.FALL),
-    "lost": _Watched(T2, 5.0, columns.RISE),
-    "louder": _Watched(T2, 5.0, columns.RISE),
+_STATISTICS: Final = {
+    _OUTSIDE: _Statistic(SPE),
+    "up": _Statistic(COLUMN, 5.0, columns.RISE),
+    "down": _Statistic(COLUMN, 5.0, columns.FALL),
+    "lost": _Statistic(T2, 5.0, columns.RISE),
+    "louder": _Statistic(T2, 5.0, columns.RISE),
 }
 
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What step `number`, the newest in which a statistic got its first level, shows about earlier steps.
+    """The changes at earlier steps that were found later, when a statistic got its first level.
 
-    `judged` are the steps whose subspace was judged then, and `level` is the level they were compared with. `changes`
-    are all steps that turned out to be changes, `kinds` are their kinds, and `new` are the changes that this step has
-    shown.
+    `number` is the newest step in which a statistic got its first level. `judged` are the steps whose subspace was
+    tested then, and `level` is the level with which they were compared. `changes` are all steps that were found to be
+    changes, `kinds` are the kinds of these changes, and `new` are the changes that were found in step `number`.
     """
 
     number: int = -1
@@ -70,9 +70,9 @@ class Hindsight:
     new: tuple[int, ...] = ()
 
     def with_changes(self, number: int, found: Mapping[int, int], known: Collection[int]) -> Hindsight:
-        """Return the state after step `number`, which shows the `found` changes: their kinds by step.
+        """Return the state after step `number`, in which the changes `found` were found: their kinds, by step.
 
-        A change close to another one, or to a `known` one, counts as the same.
+        A change that is close to another change, or to a `known` change, is not counted again.
         """
         kinds, new = dict(zip(self.changes, self.kinds, strict=True)), list[int]()
         for step, kind in sorted(found.items()):
@@ -88,9 +88,10 @@ class Hindsight:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a step shows: the statistic of its subspace, its level if it has one, and the change if it is one.
+    """The outcome of a step: the statistic of the subspace, its alarm level, and the kind of the change.
 
-    `kind` is the sum of its kinds, or 0. `named` are columns by kind, and positions of clients.
+    `statistic` and `level` are NaN if they are unknown. `kind` is the sum of the kinds of a change, or 0 if there is no
+    change. `named` has the columns to name for each kind, and the positions of clients.
     """
 
     statistic: float = np.nan
@@ -101,20 +102,22 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment(StreamPosition):
-    """A finished step, as a detector sees it.
+    """A finished step, with all figures that a detector needs.
 
     Attributes
     ----------
     outside : tuple of float
-        What its batch has outside the previous bases, newest first.
+        The largest eigenvalue of the batch outside each previous basis, per row, newest basis first.
     basis : ndarray
-        The basis that it ends with.
+        The basis at the end of the step.
+    rows : int
+        The number of rows of the batch.
     size : float
         The mean square of a row.
     known : tuple of int
-        The earlier steps that were changes when they were over.
+        The earlier steps that were declared as changes at their end.
     batch : Batch or None
-        What is known about columns and directions of the step, if it is.
+        The figures of columns and directions in the step, or None if they are not monitored.
     """
 
     outside: tuple[float, ...]
@@ -127,18 +130,18 @@ class Moment(StreamPosition):
 
 @dataclass(frozen=True)
 class Panel:
-    """What is known about a stream: the bases of its newest steps, and the quiet behavior of each statistic.
+    """The memory of a detector: the bases of the newest steps, and the distribution of each statistic.
 
     Attributes
     ----------
     baseline : Baseline
         The bases of the newest steps.
     columns : ColumnsSeen or None
-        What is known about columns and directions, if they are monitored.
+        The figures of columns and directions in the newest steps, or None if they are not monitored.
     levels : dict
-        The quiet behavior of each statistic.
+        The distribution of each statistic in steps without a change, by name.
     hindsight : Hindsight
-        The changes that were found by a later step.
+        The changes at earlier steps that were found later.
     """
 
     baseline: Baseline = field(default_factory=Baseline)
@@ -148,31 +151,31 @@ class Panel:
 
     @property
     def seasons(self) -> list[Season]:
-        """What is known about recurring alarms, for each statistic."""
-        return [self.levels[name].season for name in _WATCHED if name in self.levels]
+        """The newest values and the period of recurring alarms, for each statistic."""
+        return [self.levels[name].season for name in _STATISTICS if name in self.levels]
 
     def judge(self, now: Moment) -> tuple[Finding, Panel]:
-        """Return what a step shows by levels that are learnt from the stream, and the panel after it."""
+        """Return the outcome of a step, by levels that are learned from the stream, and the panel after the step."""
         found, named, of_columns = dict[str, float](), columns.nobody(), self.columns
         statistic = self.baseline.statistic(now.outside)
-        nothing, usual = _NOTHING * now.size, self.baseline.usual(now.rows)
+        nothing, usual = _ROUNDING * now.size, self.baseline.usual(now.rows)
         if statistic is not None:
-            # Noise of a channel may take the statistic below 0.
+            # Noise of the channel may make the statistic negative.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
         if self.columns is not None and now.batch is not None:
             more, named, of_columns = columns.look(self.columns, now.batch)
             found |= {name: value for name, value in more.items() if np.isfinite(value)}
         verdicts, levels = dict[str, ChangeVerdict](), dict(self.levels)
         for name, value in found.items():
-            of = _WATCHED[name]
-            terms = replace(now, rate=now.rate / of.shared, floor=of.floor)
+            watched = _STATISTICS[name]
+            terms = replace(now, rate=now.rate / watched.shared, floor=watched.floor)
             verdicts[name], levels[name] = self.levels.get(name, Quiet()).judge(value, terms)
         kind, earlier = 0, dict[int, int]()
         for name, verdict in verdicts.items():
-            kind |= _WATCHED[name].kind if verdict.changed else 0
+            kind |= _STATISTICS[name].kind if verdict.changed else 0
             for step in verdict.changes:
                 if step < now.number:
-                    earlier[step] = earlier.get(step, 0) | _WATCHED[name].kind
+                    earlier[step] = earlier.get(step, 0) | _STATISTICS[name].kind
         level, hindsight = np.nan, self.hindsight
         subspace = verdicts.get(_OUTSIDE)
         if subspace is not None and subspace.level is not None:
@@ -191,7 +194,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Detector:
-    """The rule for changes. `Tracker` documents its settings."""
+    """The rule that decides whether a step is a change. `Tracker` documents its settings."""
 
     detect: bool
     threshold: float | None
@@ -200,11 +203,11 @@ class Detector:
 
     @property
     def learns(self) -> bool:
-        """Whether the alarm level comes from the stream."""
+        """Whether the alarm level is learned from the stream."""
         return self.detect and self.threshold is None
 
     def judge(self, panel: Panel, now: Moment) -> tuple[Finding, Panel]:
-        """Return what a step shows, and the panel after it."""
+        """Return the outcome of a step, and the panel after the step."""
         if self.learns:
             return panel.judge(now)
         if not now.outside:

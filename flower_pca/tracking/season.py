@@ -1,13 +1,14 @@
 """Detect alarms that recur with a period, for example on every weekend.
 
-A stream can be louder at regular intervals. A level that is learnt from all steps then fails in one of two ways. Either
-it lies below the loud steps, so that each of them raises an alarm. Or it has learnt them, and lies above every change
-in between. So the newest values of a statistic are kept with the numbers of their steps. The period is p if three
-conditions hold: an alarm is p steps, or a multiple of p, after an earlier one; at least three steps of this phase in a
-row were loud, which means at least halfway from the usual value to the alarm level; and few other steps were loud. If
-alarms have several phases, four loud steps in a row show the period. From then on, a step is compared with steps of its
-phase. If these are usually louder or quieter than other steps, the difference is subtracted. At least two loud steps
-raise alarms, because nobody can know the period earlier.
+The statistic of a stream can be large at regular intervals. A level that is learned from all steps then fails in one of
+two ways. If the level is below the large values, each of them raises an alarm. If the level has adapted to the large
+values, it is too high to detect changes between them. So the newest values of a statistic are kept with the numbers of
+their steps. A step counts as loud if its value is more than halfway from the usual value to the alarm level. The period
+is p if an alarm is p steps, or a multiple of p, after an earlier alarm, if at least three consecutive steps of this
+phase were loud, and if few other steps were loud. If alarms have several phases, four consecutive loud steps of a phase
+show the period. From then on, a step is compared with steps of its phase. If values of this phase are usually larger or
+smaller than other values, the difference is subtracted. At least two loud steps raise alarms before the period can be
+known.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-_KEPT: Final = 150  # steps whose values are kept, so the longest period is half as long
-_ALARMS: Final = 10  # alarms whose numbers are kept
-_LOUD: Final = 0.35  # the largest share of other steps that may be loud, too
-_SAME: Final = 8  # steps of the same phase that a step is compared with
-# Loud steps of one phase in a row that are needed, because any two alarms are some number of steps apart.
+_KEPT: Final = 150  # number of steps whose values are kept; the longest period is half of this number
+_ALARMS: Final = 10  # number of newest alarms that are kept
+_LOUD: Final = 0.35  # maximum share of steps in other phases that may be loud
+_SAME: Final = 8  # maximum number of steps of the same phase with which a step is compared
+# Minimum number of consecutive loud steps of a phase. Two are not enough, because any two alarms fit a period.
 _LEAST: Final = 3
-_FEWEST: Final = 2  # steps of a phase that are needed to know its usual value
-_APART: Final = 3.0  # A phase differs from other steps if it is so many MADs away from their median.
+_FEWEST: Final = 2  # minimum number of steps of a phase from which its usual value is computed
+_APART: Final = 3.0  # A phase differs from all steps if its median is more than this many MADs from their median.
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Season:
     alarms : tuple of int
         The numbers of the newest alarms.
     period : int
-        The period of recurring alarms in steps, or 0 while none is known.
+        The period of recurring alarms in steps, or 0 if no period is known.
     """
 
     numbers: tuple[int, ...] = ()
@@ -52,19 +53,19 @@ class Season:
     period: int = 0
 
     def with_step(self, number: int, value: float) -> Self:
-        """Return the season with one more step."""
+        """Return the season with the value of one more step."""
         return replace(self, numbers=(*self.numbers, number)[-_KEPT:], values=np.append(self.values, value)[-_KEPT:])
 
     def with_alarm(self, number: int, level: float) -> Self:
-        """Return the season with an alarm at a known step, and with the period if this alarm reveals it."""
+        """Return the season with one more alarm, and with the period of alarms if this alarm reveals it."""
         found = [self._between(earlier, number, level) for earlier in reversed(self.alarms)]
         if self.alarms:
-            found.append(self._up_to(number, level))
+            found.append(self._period_before(number, level))
         period = next((p for p in found if p), self.period)
         return replace(self, alarms=(*self.alarms, number)[-_ALARMS:], period=period)
 
     def offset(self, number: int) -> float:
-        """Return how much louder steps of this phase usually are than all steps, or 0 if they are alike."""
+        """Return the usual difference between steps of this phase and all steps, or 0 if they are alike."""
         if not self.period:
             return 0.0
         same = [self._known[j] for j in self._phase(number) if j in self._known and j != number]
@@ -75,7 +76,7 @@ class Season:
         return apart if abs(apart) > _APART * float(np.median(np.abs(self.values - middle))) else 0.0
 
     def without_it(self) -> Array:
-        """Return the values without the effect of their phase, which is estimated from other steps."""
+        """Return the values minus the effect of their phase, which is estimated from the other steps of the phase."""
         return np.array([value - self.offset(j) for j, value in zip(self.numbers, self.values, strict=True)])
 
     @cached_property
@@ -83,31 +84,31 @@ class Season:
         return dict(zip(self.numbers, self.values.tolist(), strict=True))
 
     def _phase(self, number: int) -> range:
-        """Return the numbers of the kept steps with the same phase as this one, oldest first."""
+        """Return the numbers of the steps with the same phase as this step, in the kept range, oldest first."""
         first = self.numbers[0]
         return range(first + (number - first) % self.period, self.numbers[-1] + 1, self.period)
 
     def _between(self, earlier: int, number: int, level: float) -> int:
-        """Return the shortest period that fits both alarms, with at least three loud steps in a row, or 0."""
+        """Return the shortest period that fits both alarms and at least three consecutive loud steps, or 0."""
         for period in range(2, min(number - earlier, _KEPT // 2) + 1):
-            if (number - earlier) % period == 0 and self._holds(period, earlier - period, number, level):
+            if (number - earlier) % period == 0 and self._is_period(period, earlier - period, number, level):
                 return period
         return 0
 
-    def _up_to(self, number: int, level: float) -> int:
-        """Return the shortest period by which this alarm follows three loud steps in a row, or 0."""
+    def _period_before(self, number: int, level: float) -> int:
+        """Return the shortest period with which this alarm follows three consecutive loud steps, or 0."""
         known = self._known
         for period in range(2, _KEPT // 4):
             first = number - _LEAST * period
-            if first in known and self._holds(period, first, number, level):
+            if first in known and self._is_period(period, first, number, level):
                 return period
         return 0
 
-    def _holds(self, period: int, first: int, last: int, level: float) -> bool:
-        """Return whether, in this range, all steps of the last step's phase are loud, and few others."""
+    def _is_period(self, period: int, first: int, last: int, level: float) -> bool:
+        """Return whether, in this range, all steps of the last step's phase are loud, and few other steps are loud."""
         known = {j: value for j, value in self._known.items() if first <= j <= last}
         loud = {j for j, value in known.items() if value > (float(np.median(self.values)) + level) / 2.0}
-        # A step without rows is no evidence against the period.
+        # Only steps with values are compared, because a step without rows is no evidence against the period.
         same = {j for j in known if (last - j) % period == 0}
         others = known.keys() - same
         return len(same) >= _LEAST and same <= loud and len(others & loud) <= _LOUD * len(others)

@@ -1,4 +1,4 @@
-"""Leading eigenvectors of a sum over the clients, from a warm start: the solver within a step of tracking."""
+"""The solver within a step of tracking: leading eigenvectors of a sum over the clients, from a warm start."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array, Power
 
-# If a Ritz value is so far below the first, a power step gains nothing from it.
+# A Ritz value below this share of the largest counts as 0, so that its vector is not improved by a power step.
 _NULL: Final = 1e-8
-# the error that rounding may leave, including the fixed point of masks
+# The maximum error that rounding may cause, including the fixed-point numbers of masks.
 _ROUNDED: Final = 1e-8
 _TINY: Final = float(np.finfo(float).tiny)
 _EPS: Final = float(np.finfo(float).eps)
@@ -20,32 +20,32 @@ _EPS: Final = float(np.finfo(float).eps)
 
 @dataclass(frozen=True)
 class Solver:
-    """The r leading eigenvectors of C = sum of L'L, from products C B with the block B sent last.
+    """A solver for the r leading eigenvectors of C = sum of L'L, from the products C B with the blocks B that it sends.
 
     Attributes
     ----------
     r : int
-        The number of wanted eigenvectors.
+        The number of requested eigenvectors.
     Q, CQ, T : ndarray
-        The Krylov basis, its product, and T = Q'CQ. They have no columns for the power method.
+        The basis of the Krylov space, its product with C, and T = Q'CQ. For the power method, they have no columns.
     power : Power or None
         The state of the power method, or None for a Krylov space.
     block : ndarray
-        The block to send next after a call of `onward`, else the block sent last.
+        The block to send next after a call of `onward`, else the block that was sent last.
     heard : ndarray or None
-        The product of the block sent last.
+        The product with the block that was sent last.
     products : int
         The number of messages so far.
     error : float
-        Estimated sine of the angle to the true space, ||residual|| / gap.
+        Estimated sine of the angle to the true eigenspace, ||residual|| / gap.
     values : ndarray or None
         Ritz values, largest first, at most r + 1.
     stuck : bool
-        Whether the error of the power method no longer falls and is small enough to be rounding.
+        Whether the error of the power method no longer decreases and is small enough to be rounding error.
     Z, CZ : ndarray or None
-        The first r Ritz vectors, until a call of `onward`, and in a Krylov space their products.
+        The first r Ritz vectors, and in a Krylov space their products with C. None after a call of `onward`.
     whole : tuple or None
-        In a Krylov space, all Ritz values and the eigenvectors of T, until a call of `onward`.
+        In a Krylov space, all Ritz values and the eigenvectors of T. None after a call of `onward`.
     """
 
     r: int
@@ -65,17 +65,17 @@ class Solver:
 
     @classmethod
     def krylov(cls, start: Array, *, r: int) -> Solver:
-        """Start a Krylov space with these orthonormal columns, r or more."""
+        """Return a solver with a Krylov space that starts from these r or more orthonormal columns."""
         none = start[:, :0]
         return cls(r, none, none, np.zeros((0, 0)), None, start)
 
     @classmethod
     def by_power(cls, start: Array, *, r: int) -> Solver:
-        """Start the power method from these r orthonormal columns."""
+        """Return a solver with the power method, started from these r orthonormal columns."""
         return replace(cls.krylov(start, r=r), power=Power.of(start))
 
     def step(self, S: Array, qr_every: int) -> Solver:
-        """Return the solver after it has received S = C block, possibly with noise."""
+        """Return the solver after it has received the product S = C block, which may contain noise."""
         if self.power is None:
             return self._extend(S)
         products = self.products + 1
@@ -83,10 +83,10 @@ class Solver:
             power = self.power.step(S, qr_every)
             return replace(self, power=power, block=power.block, products=products)
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
-        # The next value is not known here. The gap takes it as 0, like `_gap`.
+        # The next eigenvalue is not known here. The gap is computed as if it were 0, as in `_gap`.
         largest = max(float(values[-1]), _TINY)
         error = float(linalg.column_norms(residuals[:, None])[0]) / largest
-        # From here on, columns are in the order of their values.
+        # The Ritz vectors replace the block, so from here on its columns are in the order of their values.
         power = replace(self.power, U=Z).step(CZ, qr_every)
         return replace(
             self,
@@ -101,14 +101,14 @@ class Solver:
 
     @property
     def beyond(self) -> float:
-        """The largest Ritz value orthogonal to the first r columns sent, or 0 if it is not known."""
+        """The largest Ritz value orthogonal to the first r columns that were sent, or 0 if it is not known."""
         inner = self.T[self.r :, self.r :]
         if len(inner):
             return float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1])
         return 0.0
 
     def ritz_pairs(self) -> tuple[Array, Array]:
-        """Return all Ritz vectors and their values."""
+        """Return all Ritz vectors and all Ritz values."""
         if self.whole is not None:
             values, W = self.whole
             return self.Q @ W, values
@@ -118,16 +118,17 @@ class Solver:
 
     @property
     def inside(self) -> float:
-        """The sum of the rows' squares within the first r columns sent, in a Krylov space."""
+        """The sum of squares of the rows' projections onto the first r columns that were sent, in a Krylov space."""
         return float(np.trace(self.T[: self.r, : self.r]))
 
     def find(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
         """Return `estimate` once it is accurate enough or the messages are used up, else None.
 
         `squares` is the trace of C, or an upper bound. Ritz values are no larger than eigenvalues, so no eigenvalue
-        after the first r exceeds what the Ritz values leave of the trace. A power step reduces the tangent of the angle
-        by the ratio of this bound to the r-th value, and the basis is one power step ahead of the error estimate. Noise
-        of a channel does not shrink in this way, so the power method uses the error itself.
+        after the first r exceeds the trace minus the sum of the first r Ritz values. A power step reduces the tangent
+        of the angle by the ratio of this bound to the r-th value, and the returned basis is one power step ahead of the
+        error estimate. A power step does not reduce the noise of a channel in this way, so with the power method, the
+        error estimate itself is compared with the tolerance.
         """
         if self.values is None or (self.power is not None and self.power.inside):
             return None
@@ -136,15 +137,15 @@ class Solver:
             explained = float(self.values[: self.r].sum())
             beyond = max(squares - explained, 0.0) + self._noise
             left *= min(beyond / max(float(self.values[self.r - 1]), _TINY), 1.0)
-        within = _within(self.values, tol, _gap(self.values, self.r))
+        within = _acceptable_error(self.values, tol, _gap(self.values, self.r))
         if self.stuck or left <= within or self.products >= products:
             return self.estimate()
         if self.whole is not None:
-            return self._from_all(*self.whole, tol=tol, squares=squares)
+            return self._from_all_products(*self.whole, tol=tol, squares=squares)
         return None
 
     def estimate(self) -> tuple[Array, Array]:
-        """Return the basis, d x r, and its values, largest first.
+        """Return the basis, d x r, and its eigenvalues, largest first.
 
         The basis is one power step ahead of the error estimate.
         """
@@ -154,17 +155,17 @@ class Solver:
             return self.power.block, values
         assert self.Z is not None
         assert self.CZ is not None
-        # The product is zero here, so it shows no direction.
+        # If a Ritz value is 0, the product of its vector is 0 and has no direction, so the Ritz vector is kept.
         full = values > _NULL * max(float(values[0]), _TINY)
         Z = self.CZ / np.where(full, values, 1.0)
         if not full.all():
             Z = np.where(full, Z, self.Z)
-        # |Cz|^2 / z'Cz is half a power step ahead of z'Cz.
+        # |Cz|^2 / z'Cz is a better estimate of the eigenvalue than z'Cz, by half a power step.
         values = np.where(full, values * np.einsum("ij,ij->j", Z, Z), values)
         return linalg.polish(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
-        """Return the solver with the next block to send."""
+        """Return the solver with the next block to send, without the Ritz vectors."""
         if self.power is not None:
             return self
         assert self.heard is not None
@@ -175,16 +176,16 @@ class Solver:
 
     @property
     def _noise(self) -> float:
-        """The possible error of traces. Rounding, masks or a channel make T unsymmetric, which shows their size."""
+        """The possible error of traces. Rounding, masks and channels make T asymmetric, which shows their size."""
         skew = float(np.linalg.norm(self.T - self.T.T))
         return skew + _EPS * float(np.trace(self.T))
 
-    def _from_all(self, values: Array, W: Array, *, tol: float, squares: float) -> tuple[Array, Array] | None:
-        """Return the basis and values from all products at once, or None if they do not determine C well enough.
+    def _from_all_products(self, values: Array, W: Array, *, tol: float, squares: float) -> tuple[Array, Array] | None:
+        """Return the basis and its eigenvalues from all products, or None if they do not determine C well enough.
 
-        F F' = CQ T^+ QC is the part of C within the span of LQ, and all of C once that span is as large as the number
-        of rows. The missing part is positive semidefinite, so it is no larger than the missing part of the trace.
-        Divided by the gap, it bounds the sine.
+        F F' = CQ T^+ QC is the part of C that belongs to the span of LQ, and equals C once the dimension of this span
+        reaches the number of rows. The missing part is positive semidefinite, so its norm is at most the missing part
+        of the trace. Divided by the gap, the missing part of the trace bounds the sine.
         """
         full = values > _NULL * max(float(values[0]), _TINY)
         r, size = self.r, np.count_nonzero(full)
@@ -193,11 +194,11 @@ class Solver:
         scaled = W[:, full] / np.sqrt(values[full])
         F = self.CQ @ scaled
         lacking = abs(squares - float(np.vdot(F, F))) + self._noise
-        if lacking > max(tol, 64.0 * _EPS) * squares:  # This is too much for any gap.
+        if lacking > max(tol, 64.0 * _EPS) * squares:  # No gap is large enough for this missing part.
             return None
         exact, V = linalg.eigh_descending(F.T @ F)
         gap = _gap(exact, r) - lacking
-        if lacking > _within(values, tol, gap) * gap:
+        if lacking > _acceptable_error(values, tol, gap) * gap:
             return None
         V = F @ (V[:, :r] / np.sqrt(exact[:r]))
         return linalg.polish(V), exact[:r]
@@ -232,22 +233,22 @@ class Solver:
         )
 
 
-def _within(values: Array, tol: float, gap: float) -> float:
-    """Return the error that is small enough: tol, or what rounding leaves, which is more for a small gap."""
+def _acceptable_error(values: Array, tol: float, gap: float) -> float:
+    """Return the largest acceptable error: tol, or the rounding error if it is larger, as it is with a small gap."""
     rounding = 64.0 * _EPS * float(values[0])
     return max(tol, rounding / max(gap, _TINY))
 
 
 def _gap(values: Array, r: int) -> float:
-    """Return the gap between the r-th of these values and the next, which counts as 0 if it is not known."""
+    """Return the gap between the r-th value and the next value, which counts as 0 if it is not known."""
     following = float(values[r]) if len(values) > r else 0.0
     return float(values[r - 1]) - following
 
 
 def beside(P: Array, p: int, seed: int) -> Array:
-    """Draw orthonormal columns orthogonal to those of P, the same on every machine.
+    """Return p random orthonormal columns that are orthogonal to P, and the same on every machine.
 
-    The drawn numbers lie between -1 and 1, which is much cheaper than `random_block`.
+    The random numbers are uniform between -1 and 1, which is much cheaper than `random_block`.
     """
     drawn = np.random.PCG64(seed).random_raw(len(P) * p)
     bits = drawn >> np.uint64(11)
@@ -256,10 +257,10 @@ def beside(P: Array, p: int, seed: int) -> Array:
     try:
         C = np.linalg.cholesky(columns.T @ columns)
         columns = columns @ np.linalg.inv(C).T
-        # Nothing cancels below sqrt(d / 3), so everything is exact.
+        # Random columns have about the length sqrt(d / 3). If more than half of it is left, there was no cancellation.
         if C.diagonal().min(initial=np.inf) > 0.3 * np.sqrt(len(P)):
             return np.asarray(columns)
     except np.linalg.LinAlgError:
-        # If few directions are left beside P, the drawn columns may be linearly dependent.
+        # If few directions are orthogonal to P, the random columns may be linearly dependent.
         columns = linalg.orth(columns)
     return linalg.polish(columns - P @ (P.T @ columns))

@@ -1,4 +1,4 @@
-"""STMiss and RobustTracking: follow a moving subspace despite missing entries, or despite sparse outliers, too."""
+"""STMiss and RobustTracking: follow a moving subspace despite missing entries, or also despite sparse outliers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class STMiss(Tracker):
       a_t = argmin ||(y_t - P a) on Om_t||,  l_t = y_t on Om_t and P a_t on T_t,
     which is the least-squares solution z_t of Psi_T z = Psi y, Psi = I - PP'. The first batch is
     completed with zeros. Then server and clients find the leading eigenvectors of sum l_t l_t' over
-    all clients, in a few messages. No stop rule and no memory of older batches: after an abrupt
-    change the error falls geometrically again.
+    all clients, in a few messages. The algorithm never stops adapting and keeps no older batches, so
+    after an abrupt change the error decreases geometrically again.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
     incomplete and corrupted data", 2022, Algorithm 1, and 5 and 6 for `detect`.
@@ -73,7 +73,7 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     """Fill the missing entries of rows in place from the span of P. Known outliers count as missing."""
     if found is not None:
         Y[found] = 0.0
-        # `gaps.fit` needs places in ascending order, which this keeps.
+        # `gaps.fit` needs positions in ascending order, and `union1d` returns sorted positions.
         gone = np.union1d(gone, np.flatnonzero(found))
     columns = None
     if "columns" in arrays:
@@ -81,7 +81,7 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     A, deficient = gaps.fit(P, Y, gone)
     rows = A @ P.T
     Y.ravel()[gone] = rows.ravel()[gone]
-    left = np.subtract(Y, rows, out=rows)  # zero at missing entries
+    left = np.subtract(Y, rows, out=rows)  # residual, which is zero at missing entries
     return Filling(
         rows=Y,
         found=np.zeros(Y.shape, dtype=bool) if found is None else found,
@@ -91,23 +91,24 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     )
 
 
-_PENALTY: Final = 50.0  # The penalty of the ADMM, for rows whose largest projected entry is 1.
-# A row is done if s and its dual change by at most this much, relative to the norm of the row's projection.
-_CLOSE: Final = 1e-4
-_STEPS: Final = 400
-_LOOK: Final = 5  # iterations between two looks at that change
+_PENALTY: Final = 50.0  # penalty of the ADMM, for rows that are scaled to a largest projected entry of 1
+# A row has converged if s and its dual change by at most this much, relative to the norm of the row's projection.
+_CONVERGED: Final = 1e-4
+_STEPS: Final = 400  # maximum number of iterations
+_TEST_EVERY: Final = 5  # number of iterations between two tests for convergence
 
 
 def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     """Minimize ||s on the seen entries||_1 subject to ||Psi y - Psi s||_2 <= xi, Psi = I - PP', for every row y.
 
-    With e = Psi(y - s) it is the least ||s||_1 under s + e + Pa = Psi y and ||e|| <= xi. ADMM alternates s (a soft
-    threshold, none on missing entries) with (e, a), which have a closed form. With t = Psi y - s + u and q = Psi t,
+    With e = Psi(y - s), the problem is to minimize ||s||_1 subject to s + e + Pa = Psi y and ||e|| <= xi. ADMM
+    alternates between s, which is a soft threshold except on missing entries, and (e, a), which have a closed form.
+    With t = Psi y - s + u and q = Psi t,
 
         g = s + max(0, 1 - xi / ||q||) q;  u = clip(g, +-1 / penalty);  s = g - u.
 
-    So an iteration costs two thin products for all rows together. Finished rows leave the batch. Only the support of s
-    is used. s itself is accurate to about 1e-4 of its largest entry.
+    So an iteration costs two thin products for all rows together. Rows that have converged are removed from the batch.
+    Only the support of s is used. The values of s are accurate to about 1e-4 of the largest entry.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy 2022, Algorithm 4; Vaswani and Lu 2010.
     """
@@ -120,20 +121,20 @@ def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     limit = seen[rows] / _PENALTY
     every = np.broadcast_to(np.asarray(xi, dtype=np.float64), size.shape)
     radius = every[rows] / size[rows]
-    close = _CLOSE * _norms(y)
+    close = _CONVERGED * _norms(y)
     across = np.ascontiguousarray(P.T)
     s, u, t = np.zeros_like(y), np.zeros_like(y), y.copy()
     for k in range(1, _STEPS + 1):
         g = (t @ P) @ across
         np.subtract(t, g, out=g)
-        # If nothing of a row is outside P, its length is 0.
+        # The maximum avoids a division by 0 if a row is within the span of P.
         lengths = np.maximum(_norms(g), np.finfo(float).tiny)
         g *= np.maximum(0.0, 1.0 - radius / lengths)[:, None]
         g += s
         clipped = np.maximum(np.minimum(g, limit), -limit)
         g -= clipped
         done = np.zeros(len(rows), dtype=bool)
-        if k % _LOOK == 0:
+        if k % _TEST_EVERY == 0:
             moved = np.maximum(_norms(clipped - u), _norms(g - s))
             done = moved <= close
         s, u = g, clipped
@@ -154,26 +155,26 @@ def _norms(E: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", E, E)))
 
 
-# The smallest outlier, by default, in multiples of a row's root mean square.
-_VIDEO: Final = 1.8
-# By the paper, s is off by at most 7 xi, which is 7 / 15 of the smallest outlier. This is less than half, so the
-# support is exact.
-_SUPPORT: Final = 1.0 / 2.0  # |s| must exceed this share of the smallest outlier.
-_BALL: Final = 1.0 / 15.0  # xi is this share of the smallest outlier.
+# The default size of the smallest outlier, in multiples of a row's root mean square.
+_DEFAULT_SIZE: Final = 1.8
+# According to the paper, the error of s is at most 7 xi, which is 7 / 15 of the smallest outlier. This is less than
+# half, so the support is exact.
+_SUPPORT: Final = 1.0 / 2.0  # threshold of |s| for an outlier, as a share of the smallest outlier
+_RADIUS: Final = 1.0 / 15.0  # xi, as a share of the smallest outlier
 
 
 @dataclass(frozen=True, kw_only=True)
 class RobustTracking(Tracker):
     """Follow the subspace of rows that keep arriving, with missing values and single values that are far off.
 
-    STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t where observed.
+    This is STMiss for rows with a sparse, unknown set of corrupted entries: y_t = l_t + g_t where observed.
 
-    With P = P_{j-1}, Psi = I - PP' and the smallest outlier s_min a client takes, for every row,
+    With P = P_{j-1}, Psi = I - PP' and the smallest outlier s_min, a client computes for every row
       s = argmin ||s on Om||_1 subject to ||Psi y - Psi s|| <= s_min / 15      (projected modified-CS),
       T = missing entries and those with |s_i| > s_min / 2,
       a = argmin ||(y - P a) outside T||,  l = y outside T and P a on T        (least-squares debias).
     P_j is found from the completed rows as in STMiss. The support is exact as long as
-    ||Psi l|| <= s_min / 15, so the start has to be good: give a basis, or let the first batch be free of
+    ||Psi l|| <= s_min / 15, so the start must be accurate: give a basis, or a first batch without
     outliers.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
@@ -185,8 +186,8 @@ class RobustTracking(Tracker):
     Parameters
     ----------
     smallest_outlier : float or None, default=None
-        s_min, in the units of the data. Left out, each row's is 1.8 times the root mean square of its observed entries,
-        the authors' setting for video less its mean.
+        The size of the smallest outlier, s_min, in the units of the data. By default, s_min of each row is 1.8 times
+        the root mean square of its observed entries, which is the authors' setting for centered video.
     refine : bool, default=False
         Whether clients complete a batch once more with the basis found from it, one step later.
     reuse : int, default=0
@@ -220,7 +221,7 @@ class RobustTracking(Tracker):
                 "smallest_outlier of robust_tracking",
                 self.smallest_outlier,
                 least=1e-300,
-                remedy="Give it in the units of the data.",
+                remedy="Give the size of the smallest outlier in the units of the data.",
             )
 
     def broadcast(self, state: TrackState) -> Arrays:
@@ -235,14 +236,14 @@ class RobustTracking(Tracker):
 
 
 def complete_without_outliers(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
-    """Replace missing entries and outliers of rows. If `found` is given, it marks the outliers."""
+    """Replace missing entries and outliers of rows in place. If `found` is None, find the outliers first."""
     if found is None:
         seen = gaps.weights_of(Y, gone) > 0.0
         if "smallest" in arrays:
             smallest = np.full(len(Y), float(arrays["smallest"]))
         else:
             counts = np.maximum(seen.sum(axis=1), 1)
-            smallest = _VIDEO * np.sqrt(np.sum(Y**2, axis=1) / counts)
-        S = modified_cs(P, Y, seen, _BALL * smallest)
+            smallest = _DEFAULT_SIZE * np.sqrt(np.sum(Y**2, axis=1) / counts)
+        S = modified_cs(P, Y, seen, _RADIUS * smallest)
         found = seen & (np.abs(S) > _SUPPORT * smallest[:, None])
     return complete(arrays, Y, gone, P, found)

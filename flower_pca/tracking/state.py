@@ -1,7 +1,7 @@
-"""The state of a tracking run: what it has found so far, and what comes next.
+"""The state of a tracking run: the record of finished steps, and the state of the current step.
 
 `TrackState` is the state of the stage: the current step with its solver and its probe, and the record of finished
-steps. It is immutable, like every state. `Tracker.server` makes the next one.
+steps. Like every state, it is immutable. `Tracker.server` returns the next state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIGURES: Final = (  # The figures of a step, by name.
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
 _TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # figures that are added up over steps
-# products of the power method on what lies outside the old subspace
+# The number of products of a probe, the power method on the part of a batch outside the old subspace.
 _PROBES: Final = 15
 
 
@@ -33,9 +33,9 @@ _PROBES: Final = 15
 class Step:
     """The record of a finished step: its basis, the Ritz values of the sum, and figures of the batch.
 
-    `level` is the alarm level of the statistic, `misfit` the mean square of what the old basis leaves of a row,
-    `beyond` the largest eigenvalue per row outside the old basis. They are NaN if they are not known. With `monitor`,
-    there are the `kind` of the change, and the `named` columns and sites: see `tracking.panel`.
+    `level` is the alarm level of the statistic. `misfit` is the mean square of the residual of a row in the old basis.
+    `beyond` is the largest eigenvalue per row outside the old basis. These figures are NaN if they are not known. With
+    `monitor`, `kind` is the kind of the change, and `named` has its columns and sites (see `tracking.panel`).
     """
 
     basis: Array
@@ -54,7 +54,7 @@ class Step:
     named: Array = field(default_factory=lambda: np.zeros(0))
 
     def line(self) -> Array:
-        """Return the step as one row of numbers."""
+        """Return the step as a vector of numbers, from which `of` restores it."""
         figures = [float(getattr(self, name)) for name in FIGURES]
         if len(self.named):
             figures += [float(self.kind), *self.named]
@@ -62,7 +62,7 @@ class Step:
 
     @classmethod
     def of(cls, line: Array, r: int, *, monitored: bool = False) -> Step:
-        """Restore a step of r components from the row of numbers that `line` returned."""
+        """Restore a step with r components from the vector of numbers that `line` returned."""
         more = 0
         if monitored:
             more = 1 + NAMED
@@ -98,49 +98,49 @@ class TrackState:
     steps : int or None
         The number of steps to take, or None to continue as long as there are rows.
     step, lap : int
-        The current step, and how often its batch has been completed already.
+        The number of the current step, and the number of times that its batch has been completed again.
     P : ndarray or None
-        The basis that completes the batch, or None before the first basis.
+        The basis that completes the batch, or None before there is a first basis.
     solver : Solver or None
-        The eigenvectors of the completed batch so far, or None before the first answer of a first step.
+        The solver for the eigenvectors of the completed batch, or None before the first answer of the run.
     probe : Solver or None
-        The power method on what lies outside P, if the step needs it.
+        The power method on the part of the batch outside P, if the step needs it.
     summed : bool
-        Whether only sums are available, as under masks. Clients then receive the number of columns.
+        Whether only sums over clients are available, as with masks. Clients then receive the number of columns.
     d : int
-        The number of columns that clients receive with the first message of a first step, else 0.
+        The number of columns that clients receive with the first message of the run, else 0.
     sums : dict
         The counts of the batch, once there was an answer.
     clients : tuple of int
         The clients that answered the newest message.
     each : dict
-        The counts of each of them, in the order of `batch.COUNTS`. {} if only sums are available.
+        The counts of each of these clients, in the order of `batch.COUNTS`. {} if only sums are available.
     over : int
-        The number in the record of the step that finished last, or -1 before the first one.
+        The number of the step that finished last, as in the record, or -1 before the first step has finished.
     record : tuple of Step
-        The newest of the finished steps, at most `keep`.
+        The newest finished steps, at most `keep`.
     keep : int
-        How many finished steps are kept.
+        The maximum number of finished steps that are kept.
     gone : int
-        How many finished steps are no longer kept.
+        The number of finished steps that are no longer kept.
     totals : dict
         Sums over all finished steps.
     detecting : bool
-        Whether the step is tested for a change.
+        Whether the current step is tested for a change.
     since : int
-        Steps since the last change, or the start.
+        The number of steps since the last change or the start.
     outside : tuple of float
-        The largest eigenvalue of the current step outside each previous basis, newest first, per row.
+        The largest eigenvalue of the current step outside each previous basis, per row, newest basis first.
     panel : Panel
-        What is known about the stream, if the alarm level comes from the stream.
+        The memory of the detector, if the alarm level is learned from the stream.
     by_column : ndarray of shape (3, d) or None
         The sums of `batch.BY_COLUMN` for the current step, once they have arrived.
     untold : bool
-        Whether a client could not say, in the previous step, if another step would follow.
+        Whether, in the previous step, a client did not know if another step would follow.
     ended : bool
         Whether the run is over.
     closing : bool
-        Whether the last message, which brings clients the last basis, is due or has been answered.
+        Whether the last message, which sends the last basis to the clients, is due or has been answered.
     """
 
     r: int
@@ -181,7 +181,7 @@ class TrackState:
 
     @property
     def wants_columns(self) -> bool:
-        """Whether the next message asks for the figures of columns, too."""
+        """Whether the next message also requests the figures of columns."""
         due = self.by_column is None and not self.closing
         return due and self.monitored and self.P is not None
 
@@ -202,18 +202,18 @@ class TrackState:
 
     @property
     def last(self) -> bool:
-        """Whether the current step is the last one, as far as clients have said."""
+        """Whether the current step is the last step, by the requested number of steps or by the clients' answers."""
         return self.step + 1 == self.steps or (self.steps is None and not self.sums["left"])
 
     @property
     def past_the_last(self) -> bool:
-        """Whether the stream had ended before this step: there are no rows, and none to come."""
+        """Whether the stream had ended before this step, so that this step has no rows and no step will follow."""
         solver = self.probe or self.solver
         begun = solver is not None and solver.products > 0
         return self.untold and self.steps is None and not begun and not (self.sums["rows"] or self.sums["left"])
 
     def lines(self, newest: int) -> Array:
-        """Return the newest steps of the record as rows of numbers."""
+        """Return the newest steps of the record as rows of a matrix."""
         if newest:
             first = len(self.record) - newest
             return np.stack([step.line() for step in self.record[first:]])
@@ -231,15 +231,15 @@ class TrackState:
             )
         if steps is not None and steps <= self.step and not over:
             raise ConfigError(
-                f"The run in the checkpoint has begun step {self.step + 1}, so steps cannot be {steps}. Ask for more "
-                "steps, or choose another checkpoint.",
+                f"The run in the checkpoint has already begun step {self.step + 1}, so steps cannot be {steps}. Ask "
+                "for more steps, or choose another checkpoint.",
                 setting="steps",
                 value=steps,
             )
         return replace(self, steps=steps)
 
     def recall(self, lines: Array) -> TrackState:
-        """Return the state with the record that `lines` returned."""
+        """Return the state with the record that is restored from the rows of `lines`."""
         steps = tuple(Step.of(line, self.r, monitored=self.monitored) for line in lines)
         return replace(self, record=steps)
 
@@ -247,7 +247,7 @@ class TrackState:
         """Return the kept steps as arrays, and the totals of all steps, for the result."""
         figures = {name: np.array([getattr(step, name) for step in self.record]) for name in FIGURES}
         totals, seen = dict(self.totals), self.panel.hindsight
-        # Some steps were judged after they had been recorded. Their verdicts are added here.
+        # Some steps were tested only after they had been recorded, so their verdicts are added here.
         judged = [number - self.gone for number in seen.judged if number >= self.gone]
         figures["level"][judged] = seen.level
         kinds = np.array([step.kind for step in self.record])
@@ -281,7 +281,7 @@ class TrackState:
         ended: bool,
         closing: bool,
     ) -> TrackState:
-        """Return the state before the next step, with one more step in the record."""
+        """Return the state at the beginning of the next step, with the finished step in the record."""
         record = (*self.record, step)
         over = max(len(record) - self.keep, 0)
         return TrackState(
@@ -308,14 +308,14 @@ class TrackState:
         )
 
     def of_columns(self, columns: int) -> TrackState:
-        """Return the state with the number of columns set, if it is known before the first sum has arrived."""
+        """Return the state with this number of columns, unless the first sum has already shown the number."""
         if self.solver is None:
             return replace(self, d=columns)
         return self
 
 
 def step_of(state: TrackState, finding: Finding, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
-    """Return the record of the finished step, with the counts of its batch and what lies outside older bases."""
+    """Return the record of the finished step, with the counts of its batch and its eigenvalue outside the old basis."""
     sums = state.sums
     return Step(
         basis=basis,
@@ -336,9 +336,9 @@ def step_of(state: TrackState, finding: Finding, basis: Array, values: Array, be
 
 
 def probe_on(state: TrackState, probe: Solver) -> TrackState:
-    """Return the state with this probe, and with the statistic once the probe has had its messages.
+    """Return the state with this probe, or with the statistic if the probe has received all its products.
 
-    The statistic is the largest Ritz value outside P, divided by the number of rows.
+    The statistic is the largest Ritz value outside each previous basis, divided by the number of rows.
     """
     if probe.products < _PROBES:
         return replace(state, probe=probe)
@@ -349,9 +349,9 @@ def probe_on(state: TrackState, probe: Solver) -> TrackState:
 
 
 def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
-    """Return what the batch has outside the previous bases.
+    """Return the largest eigenvalue of the batch outside each previous basis, per row.
 
-    A Krylov space knows it at no cost, otherwise the probe does.
+    A Krylov space contains these eigenvalues at no additional cost. For the power method, the probe has found them.
     """
     rows = state.sums["rows"]
     if solver.power is None:
@@ -360,14 +360,14 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     if not state.panel.baseline.bases:
         return state.outside
     known = [value / rows for value in outside(solver, state.panel.baseline.bases)]
-    # Except for noise, Ritz values are never above the true values, so the larger one is closer.
+    # Except for noise, Ritz values are never larger than the eigenvalues, so the larger estimate is closer.
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
 def moment(
     state: TrackState, detector: Detector, basis: Array, values: Array, beyond: tuple[float, ...], solver: Solver | None
 ) -> Moment:
-    """Return the step that ends with this basis, as a detector sees it."""
+    """Return the finished step with this basis, with all figures that a detector needs."""
     rows, batch = int(state.sums["rows"]), None
     if solver is not None and state.by_column is not None:
         batch = Batch(
@@ -396,7 +396,10 @@ def moment(
 
 
 def skip(state: TrackState) -> TrackState:
-    """Return the state for the next step, if no client has rows to begin with. This step is not recorded."""
+    """Return the state for the next step if clients do not have enough rows for a first basis.
+
+    The skipped step is not recorded.
+    """
     if state.last:
         so_far = f" in {labels.count(state.step + 1, 'step')}" if state.step else ""
         raise DataError(

@@ -1,8 +1,8 @@
-"""`Tracker`: the server's half of tracking. A step is one batch at every client, and takes a few messages.
+"""`Tracker`: the server's part of tracking. A step is one batch at every client, and takes a few messages.
 
-This is the state machine of a run. In every step a `Solver` asks for products until it has the leading eigenvectors. If
-changes are detected by the power method, a probe comes first. `server` takes a sum and decides which of them it belongs
-to. `_after_product` ends a lap, `_end_step` a step, and `_beginning` sets up the next one.
+This module is the state machine of a run. In every step, a `Solver` requests products until it has the leading
+eigenvectors. If changes are detected with the power method, a probe comes first. `server` passes each sum to the probe
+or to the solver. `_after_product` ends a lap, `_end_step` ends a step, and `_solver_and_probe` sets up the next step.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, left_over, moment, probe_on, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
-# The smallest value of each integer setting.
-_LEAST: Final = {
+# The minimum of each integer setting.
+_MINIMA: Final = {
     "reuse": 0,
     "oversample": 0,
     "update_length": 1,
@@ -46,9 +46,9 @@ _LEAST: Final = {
 class Tracker(Stage[TrackState]):
     """A stage over a `Stream` that finds, for every step, the basis of the batches of all clients together.
 
-    A message brings the number of the step, the basis P of the previous step, and a block B. A client takes its batch,
-    completes it with P, keeps it, and answers with L'(L B) and counts. A client without rows at a step answers with
-    zeros. If all clients together have fewer rows than components, the basis stays unchanged.
+    A message has the number of the step, the basis P of the previous step, and a block B. A client takes its batch,
+    completes the rows with P, keeps them as L, and answers with L'(L B) and counts. A client without rows in a step
+    answers with zeros. If all clients together have fewer rows than components, the basis does not change.
 
     Parameters
     ----------
@@ -60,30 +60,33 @@ class Tracker(Stage[TrackState]):
         Whether to detect changes. The basis is updated either way.
     threshold : float or None, default=None
         The alarm level: a change is declared if the largest eigenvalue of the completed rows outside the old subspace,
-        divided by the number of rows, reaches it. It is in squared units of the data; the paper's is 7.5961e-4. With
-        None, the level is learnt from the stream, see `tracking.change`. A change is then detected by its second batch.
+        divided by the number of rows, reaches this level. The level is in squared units of the data. The paper uses
+        7.5961e-4. With None, the level is learned from the stream (see `tracking.change`), and a change is detected by
+        the second batch after it.
     alarm_rate : float, default=0.001
-        The rate of false alarms per quiet step, if the level is learnt. About the first 18 steps are judged only once
-        there is a level.
+        The rate of false alarms per quiet step, if the level is learned. About the first 18 steps are tested later,
+        when there is a level.
     update_length : int, default=10
-        Steps after the start, or after a change, that are not tested.
+        The number of steps after the start, or after a change, that are not tested.
     monitor : bool, default=False
         Whether to monitor columns and directions in addition to the whole subspace. A change then has a reason, columns
-        and sites. The level must be learnt. Clients send 3 d more numbers per step.
+        and sites. The level must be learned. Clients send 3 d more numbers per step.
     solver : str, default="krylov"
-        "krylov" is a Krylov space from the old basis and random columns, which knows the statistic at no cost. "power"
-        is the power method from the old basis, for the air channel. It needs extra messages to detect changes.
+        "krylov" is a Krylov space from the old basis and random columns, which gives the statistic at no additional
+        cost. "power" is the power method from the old basis, for the air channel. It needs additional messages to
+        detect changes.
     products, first_products
-        The largest number of messages of a step, without those that detect changes, and of the first step, which starts
-        from random columns.
+        The maximum number of messages of a step, not counting messages that detect changes, and of the first step,
+        which starts from random columns.
     qr_every : int, default=1
-        Products between two QRs, for "power": see `FedOAPM`.
+        The number of products between two QR decompositions, for "power". See `FedOAPM`.
     tol : float, default=1e-8
-        A step ends if the estimated sine of the angle to the true eigenvectors of the batch is at most this.
+        A step ends if the estimated sine of the angle to the true eigenvectors of the batch is at most this tolerance.
     oversample : int, default=2
-        Random columns in addition to the old basis, for "krylov".
+        The number of random columns in addition to the old basis, for "krylov".
     keep : int, default=1000
-        The number of newest steps whose bases and figures are in the result. For earlier steps, it has totals only.
+        The number of newest steps whose bases and figures are in the result. For earlier steps, the result has only
+        totals.
     """
 
     by_row: ClassVar[bool] = True
@@ -121,7 +124,7 @@ class Tracker(Stage[TrackState]):
         for what, value in {"refine": self.refine, "detect": self.detect, "monitor": self.monitor}.items():
             checks.choice(f"{what} of {self.name}", value, (True, False))
         checks.choice(f"solver of {self.name}", self.solver, SOLVERS)
-        for what, least in _LEAST.items():
+        for what, least in _MINIMA.items():
             checks.integer(f"{what} of {self.name}", getattr(self, what), least=least)
         checks.number(f"tol of {self.name}", self.tol, least=0.0)
         if self.threshold is not None:
@@ -145,7 +148,7 @@ class Tracker(Stage[TrackState]):
         state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep, panel=panel)
         if model.basis is None:
             return state
-        solver, probe = self._beginning(model.basis, seed=seed + 1, lap=0, detecting=False)
+        solver, probe = self._solver_and_probe(model.basis, seed=seed + 1, lap=0, detecting=False)
         return replace(state, solver=solver, probe=probe)
 
     def broadcast(self, state: TrackState) -> Arrays:
@@ -178,10 +181,11 @@ class Tracker(Stage[TrackState]):
         return parts
 
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
-        """Bound S once a product with the same rows is known. Before that, S and the counts can be anything.
+        """Return bounds on an answer. S is bounded once there is a product with the same rows, and counts are never.
 
-        A completed row is l = Pa + e, with e the misfit of what was kept, so |l|^2 <= 2 |P'l|^2 + 8 |e|^2. The Ritz
-        values sum up to the first part or more, since a first block holds P; and |S| <= sum |l|^2 times |block|.
+        A completed row is l = Pa + e, where e is the residual of the entries that were kept, so |l|^2 <= 2 |P'l|^2 + 8
+        |e|^2. The sum of the Ritz values is at least sum |P'l|^2, because the first block contains P. The norm |S| is
+        at most sum |l|^2 times |block|.
         """
         solver = state.probe or state.solver
         unknown = dict.fromkeys(("S", *COUNTS), 0.0)
@@ -215,7 +219,7 @@ class Tracker(Stage[TrackState]):
 
     @property
     def additive(self) -> bool:
-        return True  # If only sums are available, nothing needs `add_aligned`.
+        return True  # `add_aligned` is not needed for sums, because clients then receive the number of columns.
 
     def server(self, state: TrackState, total: Any, answered: frozenset[int]) -> TrackState:
         if state.closing:
@@ -227,30 +231,30 @@ class Tracker(Stage[TrackState]):
         state = replace(state, sums=counts, clients=clients, each=total.get("each", {}))
         if BY_COLUMN[0] in total:
             state = replace(state, by_column=np.stack([total[name] for name in BY_COLUMN]))
-        # There is an outage at all clients: no rows, only missing entries, or zeros.
+        # All clients have an outage: there are no rows, or all entries are missing or zero.
         nothing = not rows or not counts["energy"]
         if state.solver is None:
             if nothing:
                 return skip(state)
             d = len(S)
             if rows < state.r <= d and not state.last:
-                return skip(state)  # Clients put the next rows next to these.
+                return skip(state)  # Clients pool these rows with the rows of the next step.
             if state.r > min(rows, d):
                 raise DataError(
-                    f"The rows of the first step are {rows} with {labels.count(d, 'column')}, too few for "
+                    f"The first step has {labels.count(rows, 'row')} of {labels.count(d, 'column')}, too few for "
                     f"{option('n_components', state.r)}. Ask for fewer components, or take longer batches.",
                     setting="n_components",
                     value=state.r,
                 )
-            # Clients have drawn this very block, because the message has only its seed.
+            # The message contained only the seed, so clients have drawn the same block.
             block = linalg.random_basis(d, S.shape[1], state.seed)
             state = replace(state, solver=self._solver(block, state.r))
         elif (nothing or rows < state.r) and state.P is not None:
             if state.past_the_last:
                 return replace(state, ended=True)
             return self._end_step(state, state.P, np.zeros(state.r), state.outside)
-        elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
-            # Products of different batches cannot be combined.
+        elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._most_products(state):
+            # Products of different clients belong to different matrices, so they cannot be combined in a Krylov space.
             return self._restart(state, state.solver)
         if state.probe is not None:
             return probe_on(state, state.probe.step(S, 1))
@@ -287,8 +291,8 @@ class Tracker(Stage[TrackState]):
             return Solver.krylov(block, r=r)
         return Solver.by_power(block, r=r)
 
-    def _beginning(self, P: Array, *, seed: int, lap: int, detecting: bool) -> tuple[Solver, Solver | None]:
-        """Return what a step starts with from P: a Krylov space with random columns, and a probe if needed."""
+    def _solver_and_probe(self, P: Array, *, seed: int, lap: int, detecting: bool) -> tuple[Solver, Solver | None]:
+        """Return the solver for a step that starts from P, and a probe if the step needs it."""
         if self.solver == "krylov":
             extra = min(self.oversample, len(P) - P.shape[1])
             block = np.hstack([P, beside(P, extra, seed)])
@@ -299,9 +303,9 @@ class Tracker(Stage[TrackState]):
         return self._solver(P, P.shape[1]), probe
 
     def _restart(self, state: TrackState, solver: Solver) -> TrackState:
-        """Return the same step for other clients.
+        """Return the state in which the step starts again because other clients have answered.
 
-        The message counts, so that a step ends even if clients keep changing.
+        The message is counted, so that a step ends even if the clients keep changing.
         """
         if state.P is None:
             d = len(solver.Q)
@@ -309,32 +313,32 @@ class Tracker(Stage[TrackState]):
             fresh = self._solver(block, state.r)
         else:
             seed = state.seed + state.step + 1
-            fresh = self._beginning(state.P, seed=seed, lap=state.lap, detecting=state.detecting)[0]
+            fresh = self._solver_and_probe(state.P, seed=seed, lap=state.lap, detecting=state.detecting)[0]
         return replace(state, solver=replace(fresh, products=solver.products + 1), by_column=None)
 
-    def _limit(self, state: TrackState) -> int:
+    def _most_products(self, state: TrackState) -> int:
         if state.P is None:
             return self.first_products
         return self.products
 
     def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
-        # the squares of all entries of the rows
+        # This is the sum of squares of all entries of the completed rows, or an upper bound.
         squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)
-        found = solver.find(tol=self.tol, products=self._limit(state), squares=squares)
+        found = solver.find(tol=self.tol, products=self._most_products(state), squares=squares)
         if found is None:
             onward = solver.onward()
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
-        # A space without a further block is invariant, so its estimate is exact.
+        # If there is no next block, the Krylov space is invariant, so its estimate is exact.
         basis, values = found or solver.estimate()
         outside = state.outside
-        # In later laps P comes from this very batch, so it contains what is new.
+        # In later laps, P was found from this batch, so it already contains any new directions.
         if state.lap == 0 and state.P is not None:
             outside = left_over(state, solver)
         if state.lap < self.reuse:
             seed = state.seed + state.step + 1
             lap = state.lap + 1
-            solver, probe = self._beginning(basis, seed=seed, lap=lap, detecting=state.detecting)
+            solver, probe = self._solver_and_probe(basis, seed=seed, lap=lap, detecting=state.detecting)
             return replace(state, P=basis, lap=lap, outside=outside, solver=solver, probe=probe)
         return self._end_step(state, basis, values, outside, solver)
 
@@ -351,9 +355,9 @@ class Tracker(Stage[TrackState]):
         over, detecting = state.last, since >= self.update_length
         following, probe = None, None
         if not over:
-            # `_restart` uses the same seed in the next step, for the same columns.
+            # `_restart` uses the same seed in the next step, so that it draws the same columns.
             seed = state.seed + state.step + 2
-            following, probe = self._beginning(basis, seed=seed, lap=0, detecting=detecting)
+            following, probe = self._solver_and_probe(basis, seed=seed, lap=0, detecting=detecting)
         return state.after(
             step_of(state, finding, basis, values, outside),
             solver=following,

@@ -1,9 +1,8 @@
-"""A run over columns at different places, and what it returns: scores for everybody, loadings for their parties.
+"""A run in which parties hold different columns, and its result.
 
-The scores and the variances are known to all. Loadings stay with the party that has the columns: of
-those whose own result is at hand, as of all in a simulation, `with_parts` sets them side by side,
-and the result is then that of a PCA of the pooled table. In a deployment none is, and `components_`
-has no columns.
+All parties know the scores and the variances. The loadings of a column stay with the party that has
+the column. A simulation has the loadings of all parties: `with_parts` puts them side by side, and the
+result equals a PCA of the pooled table. A deployment has no loadings, so `components_` has no columns.
 """
 
 from __future__ import annotations
@@ -36,17 +35,20 @@ from flower_pca.vertical.rows import PartyCounts
 from flower_pca.vertical.stages import ColumnsOpening, Loadings
 
 BY_POSITION: Final = (
-    "Rows were matched by position, because no party gave ids: row 1 of each table must belong to the same person."
+    "Rows were matched by position, because no party gave ids. Row 1 of all tables must belong to the same person, "
+    "and so on. To match rows by id, give the rows of all tables ids."
 )
 
 
 def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str]) -> Run:
-    """A run over columns at different places: of all parties, to the end, as no other one has the columns of one."""
+    """Return a run in which parties hold different columns. It needs all parties, because no party can stand in for
+    another.
+    """
     summed = config.mask is not None
     gaps = config.missing != "error"
     model = Model(
         n_components=config.begins,
-        center=False,  # each party centres and scales its own columns
+        center=False,  # Each party centers and scales its own columns.
         scale=None,
         seed=config.seed,
         summed=summed,
@@ -66,21 +68,22 @@ O = TypeVar("O", bound=Array | None)
 class ColumnsResult(PCAResult):
     """Hold the principal components of a table whose columns are at different parties.
 
-    `components_`, `mean_`, `scale_` and `fill_` are of the columns of the parties whose own result
-    is at hand, in `local`, side by side in the order of the parties; `local[party]["components"]` are a
-    party's loadings as rows. Each component's largest score, not its largest loading, is positive.
+    `local` contains the own results of parties that have shared them. `local[party]["components"]` holds
+    a party's loadings as rows. `components_`, `mean_`, `scale_` and `fill_` cover the columns of these
+    parties, side by side in the order of the parties. Each component's largest score, not its largest
+    loading, is positive.
 
     Attributes
     ----------
     scores_ : ndarray of shape (n, k)
-        Scores of the people, in the order of their ids, or of the rows where there are none.
+        The scores of the people, in the order of their ids, or in the order of the rows if there are no ids.
     row_ids_ : sequence of str or None
-        Those ids, (n,); None where they go by position, or stay with the parties.
+        The ids of the people, (n,). None if rows are matched by position, or if the ids stay with the parties.
     parties_ : int
-        How many parties there are.
+        The number of parties.
     spans_ : mapping
-        Of each party whose loadings are at hand: the first of its columns in `components_`, and the next after its
-        last.
+        For each party that has shared its loadings: the index of its first column in `components_`, and the index
+        after its last column.
 
     Examples
     --------
@@ -124,9 +127,9 @@ class ColumnsResult(PCAResult):
     def with_parts(
         self, own: Mapping[int, dict[str, Array]], names: Mapping[int, Sequence[str] | None], ids: Sequence[str] | None
     ) -> Self:
-        """With the loadings that these parties have handed over, and the names of their columns.
+        """Return the result with the loadings that these parties have shared, and the names of their columns.
 
-        A name that two parties have gets that of its party before it.
+        If two parties use the same name for a column, all names are preceded by the name of their party.
         """
         parties = sorted(own)
         parts = [own[party] for party in parties]
@@ -145,7 +148,7 @@ class ColumnsResult(PCAResult):
         )
 
     def _names(self, names: Mapping[int, Sequence[str] | None]) -> Array | None:
-        """Names of the columns of these parties side by side; None where one of them has none."""
+        """Return the names of the columns of these parties side by side, or None if a party has no names."""
         parts = [part for part in names.values() if part is not None]
         if len(parts) < len(names) or not parts:
             return None
@@ -158,18 +161,18 @@ class ColumnsResult(PCAResult):
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:
-        """What a party projects new people by, from its node's file: see `loadings`.
+        """Return the projection of new people onto a party's loadings, from its node's file: see `loadings`.
 
         Raises
         ------
         DataError
-            If the file is another.
+            If the file does not contain a party's own result.
         """
         header, own = files.read(path, "own result")
         if not {"components", "scores"} <= own.keys() or "rows" not in header:
             raise DataError(
-                f"{path_text(path)} is not a party's own result of a run over columns. Give the file that a node, or "
-                "run --save-local, has written.",
+                f"{path_text(path)} does not contain a party's own result of a run over columns. Give a file that a "
+                "node or run --save-local has written.",
                 place=str(path),
             )
         names: Any = header.get("columns")
@@ -183,23 +186,23 @@ class ColumnsResult(PCAResult):
 
     @property
     def whole(self) -> bool:
-        """Whether the loadings of all parties are at hand, so that components are those of the pooled table."""
+        """Whether all parties have shared their loadings, so that `components_` covers the pooled table."""
         return len(self.spans_) == self.parties_
 
     @property
     def noise_variance_(self) -> float:
-        """Mean variance of the directions left out; NaN if the columns were not counted."""
+        """The mean variance of the directions left out, or NaN if not all parties have shared their loadings."""
         if self.whole:
             return super().noise_variance_
         return float("nan")
 
     def loadings(self, party: int | str) -> Projection:
-        """What a party projects new people by: its part of each component, its columns' frame.
+        """Return the projection of new people onto a party's loadings, with the frame of its columns.
 
         Parameters
         ----------
         party : int or str
-            Its number, or the name of its site.
+            The number of the party, or the name of its site.
         """
         numbers: dict[int | str, int] = {name: number for number, name in self.site_names.items()}
         number = numbers.get(party, party)
@@ -208,8 +211,8 @@ class ColumnsResult(PCAResult):
             known = ", ".join(labels.client_name(self.site_names, client) for client in spans)
             raise ConfigError(
                 f"The loadings of party {shown(party)} are not available "
-                f"({f'only those of {known} are' if known else 'no party shared its own'}). They are in the file that "
-                "the party's node has written."
+                f"({f'only {known} shared loadings' if known else 'no party shared its loadings'}). Read the file "
+                "that the party's node has written, with ColumnsResult.part(path)."
             )
         columns = slice(*spans[int(number)])
         names = self.feature_names_in_
@@ -222,14 +225,14 @@ class ColumnsResult(PCAResult):
         )
 
     def transform(self, X: Any) -> Array:
-        """Scores of new people, (n, k): the sum of what each party's columns give.
+        """Return the scores of new people, (n, k): the sum of the scores from each party's columns.
 
         Parameters
         ----------
-        X : array-like
-            From each party, by its number or the name of its site, to its columns of the same people; or all columns in
-            one table. Where the parties' tables have ids, rows are matched by these, in the order of the first one;
-            else all are in one order.
+        X : mapping or array-like
+            A mapping from each party, by number or site name, to its columns of the same people, or one table with all
+            columns. If the tables have ids, rows are matched by id, and scores have the order of the first table.
+            Otherwise, all tables must have the same order of people.
         """
         if not isinstance(X, Mapping):
             return super().transform(X)
@@ -237,11 +240,11 @@ class ColumnsResult(PCAResult):
         rows = sorted({len(table) for table in tables})
         people = {None if table.ids is None else frozenset(table.ids) for table in tables}
         if len(X) != self.parties_ or len(rows) > 1 or len(people) > 1:
-            ids = ", with other ids" if len(people) > 1 else ""
-            got = f"{len(X)} of {', '.join(map(str, rows))} rows{ids}"
+            ids = " and different ids" if len(people) > 1 else ""
+            got = f"the number of tables is {len(X)}, with {', '.join(map(str, rows))} rows{ids}"
             raise ConfigError(
-                f"transform needs the columns of all {self.parties_} parties for the same people, but {got} are "
-                "given. Add what is missing."
+                f"transform needs one table from each of the {self.parties_} parties, with the same people, but {got}. "
+                "Give one such table for each party."
             )
         tables_of = zip(X, tables, strict=True)
         parts = [self.loadings(party).transform(table) for party, table in tables_of]
@@ -264,14 +267,14 @@ class ColumnsResult(PCAResult):
         return self._columns
 
     def table(self) -> str:
-        """Variances as plain text, with the heaviest columns where the loadings of all parties are at hand."""
+        """Return the variances as plain text, with the heaviest columns if all parties have shared their loadings."""
         table = super().table()
         if self.whole:
             return table
         return f"{table}\nLoadings stay with their parties."
 
     def _names_of(self, party: int, names: Array) -> Array:
-        """Names of a party's columns as it has them, without its own name before all."""
+        """Return the names that a party uses for its columns, without the party's name in front of them."""
         before = f"{labels.client_name(self.site_names, party)}/"
         if all(str(name).startswith(before) for name in names):
             return labels.texts([str(name).removeprefix(before) for name in names])
@@ -279,35 +282,35 @@ class ColumnsResult(PCAResult):
 
     @property
     def frame(self) -> Frame:
-        """The coordinates that components refer to, of the columns of all parties."""
+        """The coordinates to which the components refer, for the columns of all parties."""
         self._require_whole()
         return super().frame
 
     def inverse_transform(self, scores: Array) -> Array:
-        """Rows of all parties' columns, (n, d), that have these scores and nothing beside."""
+        """Return the rows, (n, d), with these scores and no part outside the components, for all parties' columns."""
         self._require_whole()
         return super().inverse_transform(scores)
 
     def to_record(self) -> Any:
-        """As of any result, where the loadings of all parties are at hand."""
+        """Return a record for clients, as `PCAResult.to_record` does, if all parties have shared their loadings."""
         self._require_whole()
         return super().to_record()
 
     def angle_to(self, other: PCAResult | Array) -> float:
-        """As of any result, where the loadings of all parties are at hand."""
+        """Return the angle to another result, as `PCAResult.angle_to` does, if all parties have shared loadings."""
         self._require_whole()
         return super().angle_to(other)
 
     def _require_whole(self) -> None:
         if not self.whole:
             raise ConfigError(
-                f"Only {len(self.spans_)} of {self.parties_} parties have shared their loadings, but all of them are "
-                "needed here. Let each party project its own columns."
+                f"Only {len(self.spans_)} of {self.parties_} parties have shared their loadings, but this step needs "
+                "the loadings of all parties. Let each party project its own columns."
             )
 
 
 def _beside(parts: Sequence[dict[str, Array]], name: str, otherwise: O) -> O | Array:
-    """What all parties have by this name, side by side; else what there is, as where the run has none of it."""
+    """Return the arrays of all parties with this name side by side, or `otherwise` if a party has no such array."""
     if otherwise is None or not all(name in part for part in parts):
         return otherwise
     return np.concatenate([np.empty(0), *(part[name] for part in parts)])

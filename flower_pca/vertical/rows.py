@@ -1,9 +1,9 @@
 """PartyColumns: a party's columns as rows, for runs in which parties hold different columns of the same people.
 
-With X_p the n x d_p table of a party in its own frame, the rows here are those of X_p'. So products
-T'(T Q) are X_p (X_p' Q), their sum over the parties is XX' Q of the pooled table X, and what works
-on rows works on columns too. Mean and scale of a column are those of all people, as the party has
-all of them: nobody else has to know them.
+Let X_p be the n x d_p table of a party, centered and scaled. A `PartyColumns` holds T = X_p', so a
+product T'(T Q) is X_p (X_p' Q). The sum of these products over all parties is XX' Q for the pooled
+table X. Therefore every algorithm for rows also works for columns. A party has its columns of all
+people, so it computes means and scales alone, and nobody else needs to know them.
 """
 
 from __future__ import annotations
@@ -29,27 +29,26 @@ from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import Split
 from flower_pca.stages.opening import in_brief
 
-_CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
-_LEAST: Final = 1e-145  # the square of what is smaller has lost its digits
-# The largest sums of squares.
-_LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
+_CONSTANT_ROUNDINGS: Final = 8.0  # A deviation of at most this many roundings of the mean counts as 0.
+_LEAST_VALUE: Final = 1e-145  # Squares of smaller numbers lose digits to underflow.
+# The largest sum of squares that is accepted in each precision
+_LARGEST_SQUARES: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
 
 
 class PartyColumns(LocalData):
-    """The framed columns of a party as rows (d_p x n), with people in the order of their ids.
+    """The centered and scaled columns of a party as rows (d_p x n), with people in the order of their ids.
 
-    It has no other frame: what a run asks of it is asked of columns that their party has centered
-    and scaled itself.
+    The party centers and scales its columns itself, so a run cannot apply another frame to them.
 
     Parameters
     ----------
     data : LocalData
         The party's rows, n x d_p.
     split : Split
-        How its columns are prepared.
+        How the party prepares its columns.
     """
 
-    FILE: ClassVar[str] = "-columns"  # The end of the name of the file beside that of the party's rows.
+    FILE: ClassVar[str] = "-columns"  # the suffix of a file with columns, after the name of the file with the rows
 
     def __init__(self, data: LocalData, split: Split) -> None:
         self.data, self.split = data, split
@@ -59,7 +58,7 @@ class PartyColumns(LocalData):
         self.column_frame = _column_frame(data, split)
         framed = data.in_frame(self.column_frame, once=True)
         super().__init__(_transpose(framed, self.order), who=data.who)
-        if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
+        if not float(self.squares.sum()) <= _LARGEST_SQUARES[self.dtype]:
             raise DataError(
                 f"The data of {self.who} has entries that are too large: at most 1e+65 is possible, or 1e+16 in "
                 "single precision. Scale the data, or correct it."
@@ -67,7 +66,7 @@ class PartyColumns(LocalData):
 
     @property
     def site(self) -> str:
-        """The name of the party; "" if it has none."""
+        """The name of the party, or "" if it has no name."""
         return self.data.site
 
     @property
@@ -75,33 +74,33 @@ class PartyColumns(LocalData):
         return self.d
 
     def with_salt(self, split: Split) -> PartyColumns:
-        """These very columns in a run with another salt, by which nothing but the digest of the ids differs."""
+        """Return the same columns for a run with another salt, which changes only the digest of the ids."""
         view: PartyColumns = self._view()
         view.split = split
         return view
 
     @property
     def row_ids(self) -> tuple[str, ...] | None:
-        """The ids of the people, in the order of the run; None where rows go by position."""
+        """The ids of the people in the order of the run, or None if rows are matched by position."""
         if self.data.table.ids is None:
             return None
         return tuple(self.data.table.ids[i] for i in self.order)
 
     @functools.cached_property
     def heading(self) -> Heading:
-        """How many people there are, and the digest of their ids."""
+        """The number of people and the digest of their ids."""
         if self.row_ids is None:
             return Heading(self.d, people=True)
         return Heading(self.d, ids.digest(self.row_ids, self.split.salt), people=True)
 
     @property
     def squares(self) -> Array:
-        """The sum of squares of each person's values, (n,)."""
+        """The sum of squares of each person's values, an array of shape (n,)."""
         (rows,) = self.measured.rows.pieces()
         return np.asarray(np.einsum("ij,ij->j", rows, rows, dtype=np.float64))
 
     def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
-        """These very columns, which are framed already."""
+        """Return the columns unchanged, because they are already centered and scaled."""
         if frame.arrays:
             raise DataError(
                 "The server sent a mean or a scale in a run over columns, but each party centers and scales its own "
@@ -110,18 +109,18 @@ class PartyColumns(LocalData):
         return self
 
     def select(self, names: tuple[str, ...] | None) -> Any:
-        """These very columns: a run cannot name those of a party."""
+        """Return all columns, because a run cannot select columns of a party by name."""
         return self
 
     def party_result(self, U: Array, values: Array) -> dict[str, Array]:
-        """What the party keeps: its loadings X_p'u / sqrt(theta) as rows, its frame, and the scores of its rows.
+        """Return the arrays that the party keeps: its loadings X_p'u / sqrt(theta) as rows, its frame, and scores.
 
         Parameters
         ----------
         U : ndarray of shape (n, k)
             Eigenvectors of XX'.
         values : ndarray
-            Their eigenvalues; the loadings of one that is no more than rounding are zeros.
+            The eigenvalues of these eigenvectors. If an eigenvalue is only rounding, its loadings are zeros.
         """
         sizes = np.sqrt(np.maximum(values, 0.0))
         rounding = np.sqrt(len(U) * np.finfo(np.float64).eps)
@@ -137,7 +136,7 @@ class PartyColumns(LocalData):
 
 @dataclass(frozen=True)
 class PartyCounts(Layer):
-    """An answer whose n counts parties, not the columns of one: these need not be told."""
+    """A layer that sets n to 1 in every answer, so that n counts parties and hides their numbers of columns."""
 
     name: ClassVar[str] = PARTIES
 
@@ -150,7 +149,7 @@ class PartyCounts(Layer):
 
 
 def _transpose(framed: LocalData, order: Array) -> Array:
-    """Framed rows as columns, in this order of the people: one copy, written by blocks."""
+    """Return framed rows as columns, with people in this order. The only copy is written block by block."""
     columns = np.empty((framed.d, framed.n), dtype=framed.dtype)
     places, start = np.argsort(order), 0
     for block in framed.dense():
@@ -160,51 +159,51 @@ def _transpose(framed: LocalData, order: Array) -> Array:
 
 
 def _column_frame(table: LocalData, split: Split) -> Frame:
-    """The frame of the party's own columns."""
+    """Return the frame in which a party centers and scales its own columns."""
     if table.missing and not split.gaps:
         raise checks.not_finite(table.who, table.missing)
-    there = table.observed()
+    moments = table.observed()
     with private():
-        _refuse(table, np.asarray(there.seen) == 0, "are no values at all", then="Leave these columns out.")
+        _refuse(table, np.asarray(moments.seen) == 0, "are no values", then="Leave out such columns.")
         scale = _scale(table, split)
     frame = Frame(scale=scale, names=table.names)
     if split.center:
-        frame = replace(frame, mean=there.mean)
+        frame = replace(frame, mean=moments.mean)
     if split.gaps:
-        frame = replace(frame, fill=there.mean)
+        frame = replace(frame, fill=moments.mean)
     return frame
 
 
 def _scale(table: LocalData, split: Split) -> Array | None:
-    there = table.observed()
+    moments = table.observed()
     if split.scale is None:
         return None
     if split.scale == "max_abs":
         peak = table.peak()
-        small = (peak > 0.0) & (peak < _LEAST)
-        why = f", too small for {option('scale', 'max_abs')}"
-        _refuse(table, small, "are only values below 1e-145", why, then="Scale such columns.")
+        small = (peak > 0.0) & (peak < _LEAST_VALUE)
+        why = f", which {option('scale', 'max_abs')} cannot scale"
+        _refuse(table, small, "are only values below 1e-145", why, then="Use a smaller unit for such columns.")
         return np.where(peak > 0.0, peak, 1.0)
     if split.scale == "genotype":
-        outside = (there.mean < 0.0) | (there.mean > 2.0)
-        why = f", which {option('scale', 'genotype')} needs"
+        outside = (moments.mean < 0.0) | (moments.mean > 2.0)
+        why = f", but {option('scale', 'genotype')} needs counts from 0 to 2"
         _refuse(
             table,
             outside,
-            "are not only counts from 0 to 2",
+            "are values outside 0 to 2",
             why,
             then=f"Drop such columns, or use {option('scale', 'std')}.",
         )
-        return genotype_scale(there.mean, table.n)
-    deviation = np.sqrt(there.m2 / there.seen)
-    rounding = _CONSTANT * np.finfo(np.float64).eps
-    # Of a constant column the mean is off by its last digits, and the deviation is no zero.
-    same = deviation <= rounding * np.abs(there.mean)
+        return genotype_scale(moments.mean, table.n)
+    deviation = np.sqrt(moments.m2 / moments.seen)
+    rounding = _CONSTANT_ROUNDINGS * np.finfo(np.float64).eps
+    # The mean of a constant column has a rounding error, so its deviation may be slightly above 0.
+    constant = deviation <= rounding * np.abs(moments.mean)
     why = f", which {option('scale', 'std')} cannot scale"
     _refuse(
         table,
-        same | (deviation < _LEAST),
-        "is a constant",
+        constant | (deviation < _LEAST_VALUE),
+        "is only one distinct value",
         why,
         then=f"Drop such columns, or use {option('scale', None)}.",
     )
@@ -212,7 +211,7 @@ def _scale(table: LocalData, split: Split) -> Array | None:
 
 
 def _refuse(table: LocalData, bad: Array, found: str, why: str = "", *, then: str) -> None:
-    """Raise DataError if any column is bad, with their names or numbers: "There `found` in ..."."""
+    """Raise DataError if any column is bad, with a message that names the bad columns: "There `found` in ..."."""
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)

@@ -1,8 +1,9 @@
-"""The stages of a run over columns at different places: how it opens, and how every party gets its loadings.
+"""The first and the last stage of a run in which parties hold different columns of the same people.
 
-The clients' rows are then those of `PartyColumns`: columns, of which n people are the features.
-Between these two stages an algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', as of
-any rows, and Rayleigh-Ritz orders them.
+In such a run, the data of a client are `PartyColumns`: its columns are the rows, and the n people are
+the features. In `ColumnsOpening`, the parties send the sizes of their columns. Then an algorithm finds
+the leading eigenvectors U of XX' = sum X_p X_p', and Rayleigh-Ritz orders them. In `Loadings`, every
+party computes its loadings.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from flower_pca.vertical.rows import PartyColumns
 
 @dataclass(frozen=True)
 class ColumnsState:
-    """The block to begin with, or its width; and, once they are known, the sums and each party's squares."""
+    """The state of the server: the first block or its width, and after the answers, their sums and single squares."""
 
     seed: int
     width: int
@@ -40,13 +41,13 @@ class ColumnsState:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnsOpening(Stage[ColumnsState]):
-    """Every party says once how large its columns are together: squares, in its own frame.
+    """Open a run: every party sends the sum of squares of its centered and scaled columns, once.
 
-    It tells neither how many columns it has nor anything of a single person. People, by number and
-    by the digest of their ids, are compared beside the answer, as names of columns are elsewhere.
-    Under masks only sums are seen.
+    The answer reveals neither the number of columns nor anything about a single person. The number of
+    people and the digest of their ids are sent beside the answer and compared, like column names in
+    other runs. Under masks, the server sees only sums.
 
-    Cost: 2 n d_p flops; four numbers up.
+    Cost: 2 n d_p flops on a party. Each party sends four numbers.
     """
 
     name: ClassVar[str] = "columns_opening"
@@ -98,7 +99,7 @@ class ColumnsOpening(Stage[ColumnsState]):
         trace = float(total["squares"])
         if not trace > 0.0:
             raise DataError(
-                "All parties together have the same row everywhere, so there are no components. Check the columns."
+                "All rows of the joined table are equal, so there are no components. Check the columns of each party."
             )
         block = block_or_drawn(state.block, people, state.width, state.seed)
         return after_opening(
@@ -119,7 +120,7 @@ class ColumnsOpening(Stage[ColumnsState]):
 
 @dataclass(frozen=True)
 class LoadingsState:
-    """The wanted eigenvectors of XX', their eigenvalues; whether all parties have had them."""
+    """The state of the server: the wanted eigenvectors of XX', their eigenvalues, and whether parties have answered."""
 
     U: Array
     values: Array
@@ -128,12 +129,12 @@ class LoadingsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Loadings(Stage[LoadingsState]):
-    """Every party gets U and theta, from which it makes its own loadings V_p = X_p' U / sqrt(theta), and keeps them.
+    """Send U and theta to every party, which computes its own loadings V_p = X_p' U / sqrt(theta) and keeps them.
 
-    V_p are the party's rows of the pooled V, with X = U S V'. Nothing goes up but that the message
-    has come. Everybody sees the scores U S by it.
+    V_p holds the party's rows of V in the decomposition X = U S V' of the pooled table. A party sends
+    only a confirmation. The message reveals the scores U S to all parties.
 
-    Cost: 2 n d_p k flops; k columns of n floats down.
+    Cost: 2 n d_p k flops on a party. The server sends k columns of n floats.
     """
 
     name: ClassVar[str] = "loadings"
@@ -156,8 +157,8 @@ class Loadings(Stage[LoadingsState]):
         U, values = arrays["U"], arrays["values"]
         if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
             raise ProtocolError(
-                f"U and values of the server's message have the shapes {U.shape} and {values.shape}, but this party "
-                f"of {data.d} people needs ({data.d}, k) and (k,). {OTHER_SERVER}"
+                f"U and values in the server's message have the shapes {U.shape} and {values.shape}, but this party "
+                f"has {data.d} people and needs ({data.d}, k) and (k,). {OTHER_SERVER}"
             )
         return {"n": np.array(data.n)}, {"U": U, "values": values}
 
@@ -178,7 +179,7 @@ class Loadings(Stage[LoadingsState]):
 
 
 def unit_scores(model: Model) -> Array:
-    """The wanted eigenvectors of XX' as columns, each with its largest entry positive: scores of length one."""
+    """Return scores of length one: the wanted eigenvectors of XX' as columns, each with a positive largest entry."""
     return np.ascontiguousarray(linalg.fix_signs(model.columns[:, : model.k]))
 
 

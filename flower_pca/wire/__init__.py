@@ -1,8 +1,8 @@
-"""The only code that handles Flower's records: in the layout of its message API, and in that of its NumPyClient.
+"""The only package that handles Flower's records, in the layout of the message API and in the layout of NumPyClient.
 
-A node of the message API gets `arrays` and `config`, and answers with `arrays`, `metrics` and `config`.
-A ClientApp with a client_fn gets and returns the records that Flower makes from a NumPyClient's
-arguments and returned values. See `layouts`.
+A node that uses the message API gets `arrays` and `config`, and answers with `arrays`, `metrics` and `config`.
+A ClientApp with a client_fn gets and returns the records that Flower makes from a NumPyClient's arguments and
+return values. See `layouts`.
 """
 
 from flower_pca.wire import records as records

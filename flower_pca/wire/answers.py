@@ -1,4 +1,4 @@
-"""A node's answer to a message, or its refusal: how the node writes it, and how the server reads it."""
+"""Write a node's answer to a message, or its refusal, on the node, and read it on the server."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API
 from flower_pca.wire.records import SPOKEN, VERSION, by_name, check_spoken, read_arrays, value_of
 
 NO_KEY: Final = -1  # the key of a client without a partition-id
-# The keys of a node's name, and of why it declines the alternative algorithm
+# The keys of a node's name, and of the reason why it declines the alternative algorithm
 SITE, DECLINES = "site", "declines"
-# The keys that say whether a node had a state of the run, and whether it has one now
+# The keys for whether a node had a memory of the run before the message, and whether it has one now
 _RECALLS, _KEEPS = "recalls", "keeps"
-_LASTING: Final = "lasting"  # the key that says whether a refusal holds for all further messages
+_LASTING: Final = "lasting"  # the key for whether a refusal holds for all further messages of the run
 _ANSWER: Final = "An answer"
 
 
@@ -31,7 +31,8 @@ _ANSWER: Final = "An answer"
 class Answer:
     """A client's answer as the server reads it.
 
-    `refusal` says why there is none, and `lasting` whether this holds for all further messages.
+    If the client refuses to answer, `refusal` is its reason. `lasting` states whether the refusal holds for all further
+    messages of the run.
     """
 
     number: int
@@ -43,8 +44,8 @@ class Answer:
     heading: Heading | None = None
     site: str = ""
     declines: str = ""
-    recalls: bool = False  # whether the client had a state of the run
-    keeps: bool = False  # whether the client has a state for further messages
+    recalls: bool = False  # whether the client had a memory of the run before the message
+    keeps: bool = False  # whether the client has a memory for further messages
 
 
 def write_fit(
@@ -56,9 +57,9 @@ def write_fit(
     *,
     layers: Mapping[str, Arrays] | None = None,
 ) -> tuple[list[Array], int, Config]:
-    """Return what a NumPyClient's fit returns for these arrays. `about` is what the client tells about itself.
+    """Return the values that a NumPyClient's fit returns for an answer with these arrays.
 
-    `layers` are those of the message.
+    `about` is what the client tells about itself, and `layers` are the layers of the message.
     """
     if layers:
         arrays = packing.pack(arrays, layers)
@@ -67,27 +68,28 @@ def write_fit(
 
 
 def write_memory(before: Arrays, after: Arrays) -> Config:
-    """Return what a client reports about its memory: whether it had a state of the run, and whether it has one now."""
+    """Return a client's report on its memory: whether it had a memory of the run, and whether it has one now."""
     return {name: True for name, arrays in ((_RECALLS, before), (_KEEPS, after)) if arrays}
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
-    """Return what a NumPyClient's evaluate returns: single numbers, which travel as metrics. The loss is a mean."""
+    """Return the values that a NumPyClient's evaluate returns: a mean squared error as loss, and numbers as metrics."""
     numbers: Config = {name: a.item() for name, a in arrays.items()}
     metrics: Config = {**numbers, **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
 def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
-    """Return the metrics of a client that gives no answer, with the reason; `lasting` if it holds for the
-    rest of the run.
+    """Return the metrics of a client that refuses to answer, with the reason.
+
+    `lasting` states whether the refusal holds for the rest of the run.
     """
     said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
     return records.without_empty({**(about or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, layout: str = MESSAGE_API) -> RecordDict:
-    """Return the records of what fit or evaluate returned, in the layout of the message."""
+    """Return the records for the values that fit or evaluate has returned, in the layout of the message."""
     content = RecordDict()
     if layout == CLIENT_FN:
         res = f"{verb(kind)}res"
@@ -112,12 +114,12 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, la
 
 
 def is_reply(content: RecordDict, kind: str) -> bool:
-    """Return whether the content is the answer of a single client."""
+    """Return whether the content is the reply of a single client."""
     return layout_of_reply(content, kind) is not None
 
 
 def as_config(values: object) -> Config:
-    """Return values that did not come in a record, if a record could hold them."""
+    """Return values as a config. Raise ProtocolError if a record of Flower could not store them."""
     try:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
@@ -138,9 +140,9 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
         found = ", ".join(sorted(content)) or "none"
         raise ProtocolError(
             harmless(
-                f"An answer lacks the records {ARRAYS}, {METRICS} with {NUM_EXAMPLES}, and {CONFIG}. Its records: "
-                f"{found}. Serve it with a client of flower_pca; if clients.register has added PCA to an app, give the "
-                'strategy its action="pca".'
+                f"An answer lacks the records {ARRAYS}, {METRICS} with {NUM_EXAMPLES}, and {CONFIG}. It has these "
+                f"records: {found}. Let a client of flower_pca answer. If clients.register has added PCA to the app, "
+                'give the strategy action="pca".'
             )
         )
     figures = content.metric_records[METRICS]
@@ -157,7 +159,7 @@ def read_answer(
     kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
 ) -> Answer:
     """Return a client's answer from what its fit or evaluate has returned."""
-    # A refusal is checked too, because the version may be the reason for it.
+    # The version is checked even for a refusal, because a different version may be the reason for the refusal.
     check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
     key = value_of(_ANSWER, metrics, "key", int)
@@ -170,7 +172,7 @@ def read_answer(
         return Answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
-    # a refusal has no arrays, so they are read only now
+    # Arrays are read only after these checks, because refusals and evaluations have none.
     arrays = packing.unpack(by_name(_ANSWER, parameters(), metrics))
     declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     recalls = bool(metrics.get(_RECALLS, False))

@@ -1,4 +1,4 @@
-"""The two kinds of message that a run has: Flower's "train", and its "evaluate" for the closing evaluation."""
+"""The two kinds of messages in a run: Flower's "train", and Flower's "evaluate" for the final evaluation."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final, TypeAlias
 Scalar: TypeAlias = bool | bytes | float | int | str
 Config: TypeAlias = dict[str, Scalar]
 
-# The stage that is sent as Flower's evaluate. All others are sent as train.
+# The stage whose messages are sent as "evaluate" messages. The messages of all other stages are sent as "train".
 EVALUATE: Final = "evaluate"
 
 
 def kind(stage: str) -> str:
-    """Return Flower's type of the messages of a stage: "train" or "evaluate"."""
+    """Return the type of a stage's messages in Flower: "train" or "evaluate"."""
     if stage == EVALUATE:
         return EVALUATE
     return "train"
 
 
 def verb(kind: str) -> str:
-    """Return Flower's word for the work of such a message in the names of its records."""
+    """Return the verb, "fit" or "evaluate", with which Flower names the records of a message of this kind."""
     if kind == EVALUATE:
         return EVALUATE
     return "fit"

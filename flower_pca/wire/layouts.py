@@ -1,9 +1,9 @@
-"""The two layouts in which messages travel, and which of them a message or a reply is in.
+"""The two layouts of messages, and functions that detect the layout of a message or a reply.
 
-Nodes of Flower's message API get the records that Flower's own strategies send: `arrays`, by name, and
-`config` with `server-round` in it. They answer with `arrays`, `metrics` with `num-examples`, and
-`config`. A ClientApp with a client_fn knows records of other names only, such as `fitins.parameters`.
-A server that does not know yet which layout a node speaks sends both, and the node answers in its own.
+Nodes that use Flower's message API get the same records as from Flower's own strategies: `arrays`, by name, and
+`config`, which contains `server-round`. They answer with `arrays`, `metrics`, which contains `num-examples`, and
+`config`. A ClientApp with a client_fn only knows records with other names, such as `fitins.parameters`. As long as
+a server does not know which layout a node uses, it sends both, and the node answers in its own layout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def of_request(layout: str, kind: str) -> tuple[str, str]:
 
 
 def layout_of_request(content: RecordDict, kind: str) -> str | None:
-    """Return the layout of a message, that of the message API if it has both, or None if it has neither."""
+    """Return the layout of a message, or None if it has neither. If it has both, the message API is preferred."""
     for layout in BOTH:
         arrays, config = of_request(layout, kind)
         if arrays in content.array_records and config in content.config_records:
@@ -38,7 +38,7 @@ def layout_of_request(content: RecordDict, kind: str) -> str | None:
 
 
 def layout_of_reply(content: RecordDict, kind: str) -> str | None:
-    """Return the layout of a single client's reply, or None if it is not such a reply."""
+    """Return the layout of a single client's reply, or None if the content is not the reply of a single client."""
     if CONFIG in content.config_records and NUM_EXAMPLES in content.metric_records.get(METRICS, {}):
         if kind == EVALUATE or ARRAYS in content.array_records:
             return MESSAGE_API

@@ -1,4 +1,4 @@
-"""A "projection" or a "scaling" in a Flower record, for messages of the user's own."""
+"""Put a projection or a scaling into a Flower record, so that users can send it in their own messages."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from flower_pca.wire import records
 
 
 def write_packed(kind: str, packed: bytes) -> records.ConfigRecord:
-    """Return a record with a "projection" or a "scaling"."""
+    """Return a record with a packed result. `kind` is "projection" or "scaling"."""
     return records.ConfigRecord({f"flower_pca.{kind}": packed})
 
 
 def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
-    """Return the "projection" or "scaling" in a record, or in the config of a NumPyClient, which may have
-    other values too.
+    """Return the packed "projection" or "scaling" in a record, or in the config of a NumPyClient.
+
+    The record or config may also contain other values.
     """
     packed = record.get(f"flower_pca.{kind}")
     if not isinstance(packed, bytes):
         got = harmless(", ".join(map(str, record)) or "nothing")
         raise ProtocolError(
-            f"The record has no {kind}, only: {got}. Pass result.to_record() as train_config, or merge it into yours."
+            f"The record contains no {kind}. It contains: {got}. Pass result.to_record() as train_config, or merge it "
+            "into your own."
         )
     return packed

@@ -1,4 +1,4 @@
-"""The numbers of a message in fewer bits, if a run asks for that."""
+"""Send the numbers of a message with fewer bits, if the run asks for this."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flower_pca.layers import EXPONENTS, WIRE
 
 
 def pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
-    """Return the arrays in the form in which they travel under these layers."""
+    """Return the arrays in the form in which they are sent with these layers."""
     wanted = bits(layers)
     if wanted == 64:
         return arrays
@@ -19,8 +19,8 @@ def pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
 
 
 def unpack(arrays: Arrays) -> Arrays:
-    """Return packed arrays in double precision again."""
-    if EXPONENTS not in ",".join(arrays):  # no other name contains this text
+    """Return the arrays of a message, with packed ones converted back to double precision."""
+    if EXPONENTS not in ",".join(arrays):  # Only the names of packed arrays contain this text.
         return arrays
     from flower_pca.layers import precision
 
@@ -28,7 +28,7 @@ def unpack(arrays: Arrays) -> Arrays:
 
 
 def bits(layers: Mapping[str, Arrays]) -> int:
-    """Return the number of bits with which numbers travel."""
+    """Return the number of bits with which numbers are sent."""
     if WIRE not in layers:
         return 64
     from flower_pca.layers import precision

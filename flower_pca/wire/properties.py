@@ -1,4 +1,4 @@
-"""What a node tells about itself before a run, in answer to a query."""
+"""Queries before a run: what a node tells about itself, and which PCA actions an app has."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from flower_pca.wire import records
 from flower_pca.wire.layouts import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES, SERVER_ROUND
 
 _PROPERTIES: Final = "getpropertiesres.properties"
-# The action of the function that lists the actions of PCA in an app
+# The action under which an app answers with a list of its PCA actions
 DIRECTORY: Final = "flower_pca"
 _ACTIONS: Final = "actions"
-_MOST: Final = 20  # the most actions that a message lists
+_MOST: Final = 20  # the maximum number of actions that are read from a message
 
 
 def write_properties(properties: Mapping[str, Any]) -> RecordDict:
-    """Return the records of what a node tells about itself before a run."""
+    """Return the records with a node's properties, which it sends before a run."""
     return records.content({_PROPERTIES: properties})
 
 
 def read_properties(content: RecordDict) -> Mapping[str, Any]:
-    """Return what a node tells about itself, or nothing if the answer has no such record."""
+    """Return the properties that a node has sent, or nothing if its answer has no such record."""
     return records.values_in(content, _PROPERTIES)
 
 
 def write_actions(actions: Sequence[str]) -> RecordDict:
-    """Return the records that list the actions of PCA in an app, together with the records that mods may expect."""
+    """Return the records that list the PCA actions of an app, together with the records that mods may expect."""
     content = records.content({CONFIG: {_ACTIONS: list(actions)}})
     content.array_records[ARRAYS] = ArrayRecord()
     content.metric_records[METRICS] = MetricRecord({NUM_EXAMPLES: 0})
@@ -37,13 +37,13 @@ def write_actions(actions: Sequence[str]) -> RecordDict:
 
 
 def read_actions(content: RecordDict) -> list[str]:
-    """Return the actions under which an app has PCA, or nothing if the answer lists none."""
+    """Return the PCA actions that an app has listed, or nothing if its answer lists none."""
     actions = records.values_in(content, CONFIG).get(_ACTIONS, [])
     return [harmless(str(action)) for action in actions[:_MOST]] if isinstance(actions, list) else []
 
 
 def write_directory_query(server_round: int) -> RecordDict:
-    """Return the records that ask an app for its actions, together with the records that mods may expect."""
+    """Return the records that ask an app for its PCA actions, together with the records that mods may expect."""
     content = records.content({CONFIG: {SERVER_ROUND: server_round}})
     content.array_records[ARRAYS] = ArrayRecord()
     return content

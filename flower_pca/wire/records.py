@@ -1,9 +1,8 @@
-"""Convert between Flower's records and plain arrays and values. No code outside of this folder makes or reads a record.
+"""Convert between Flower's records and plain arrays and values. Only code in this folder creates or reads records.
 
-If a signature of Flower names a kind of record, as those of its strategies do, other modules import the
-name from here.
+Other modules import the classes of records from here, if they need them to annotate methods that Flower calls.
 
-Bytes, names and values from other machines may be anything, so reading checks them.
+Bytes, names and values from other machines may be anything, so they are checked when they are read.
 """
 
 from __future__ import annotations
@@ -24,42 +23,40 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays
 
-# The keys of layout and version in requests and answers
+# The keys of the layout and the version in requests and answers
 LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"
-LAYOUT: Final = 3  # The version of the messages. Both sides must speak the same one.
-# The version of this package, x.y. Both sides must have the same one.
+LAYOUT: Final = 3  # the version of the messages' layout, which must be the same on both sides
+# The version x.y of this package, which must be the same on both sides
 VERSION: Final = ".".join(__version__.split(".")[:2])
 SPOKEN: Final[dict[str, Any]] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
-_NAMES: Final = 10_000  # the most characters of the names of all arrays of a message
-# The most characters of the name of an array, a stage or an algorithm
+_NAMES: Final = 10_000  # the maximum total length of the names of all arrays in a message
+# The maximum length of the name of an array, a stage or an algorithm
 _WORD: Final = 100
-_PACKING: Final = "numpy.ndarray"  # Flower's name of numpy's own format
-_EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
-SENDER: Final = (
-    "Ask the operator of the machine that sent it which program runs there, because flower_pca does not send this."
-)
+_PACKING: Final = "numpy.ndarray"  # Flower's name for the format of arrays that numpy has serialized
+_EMPTY: Final = "_empty"  # the name of the entry that Flower puts into a record without arrays
+SENDER: Final = "flower_pca never sends this. Ask the operator of the machine that sent it which program runs there."
 
 
 def read_arrays(record: ArrayRecord | None) -> list[Array]:
-    """Return the arrays in a record. None of them may be a pickle or longer than its bytes."""
+    """Return the arrays in a record. Refuse pickles, and arrays whose header does not fit their bytes."""
     if record is None:
         raise ProtocolError(
-            "An answer has no fitres.parameters, where flower_pca puts its arrays. Let the client's fit return what "
-            "flower_pca has returned to it."
+            "An answer has no record fitres.parameters, in which flower_pca puts its arrays. Let the client's fit "
+            "return what flower_pca has returned to it."
         )
     try:
         return [read_array(array) for name, array in record.items() if name != _EMPTY]
-    except Exception as error:  # numpy may raise almost any error for foreign bytes
+    except Exception as error:  # For bytes from another machine, numpy may raise almost any error.
         raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
 
 
 def names_in(record: ArrayRecord) -> str:
-    """Return the names of the arrays in a record, as a config of this package lists them."""
+    """Return the names of the arrays in a record, separated by commas as in a config of this package."""
     return ",".join(name for name in record if name != _EMPTY)
 
 
 def size_of(whole: Content) -> int:
-    """Return the bytes of a message's content: keys and values, as Flower's `message_size_mod` counts them."""
+    """Return the size of a message's content in bytes: keys and values, as Flower's `message_size_mod` counts them."""
     size = 0
     for record in whole.array_records.values():
         size += sum(len(name) + len(a.data) for name, a in record.items())
@@ -81,9 +78,9 @@ def _size_of_value(value: Any) -> int:
 
 
 def read_array(array: FlowerArray) -> Array:
-    """Return the numbers in a Flower array, as its own `numpy()` does, but with a check of the header."""
+    """Return the numbers in a Flower array, like the array's own `numpy()`, but with a check of the header."""
     if array.stype != _PACKING:
-        raise TypeError("another packing of arrays")
+        raise TypeError("The array is not in numpy's format.")
     return files.from_npy(array.data)
 
 
@@ -92,7 +89,7 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     text = value_of(who, config, "names", str) if "names" in config else ""
     if len(text) > _NAMES:
         raise ProtocolError(
-            f"{who} has names of arrays with {len(text):,} characters in all, and at most {_NAMES:,} are allowed. "
+            f"{who} has names of arrays with {len(text):,} characters in total, but at most {_NAMES:,} are allowed. "
             f"{SENDER}"
         )
     names = text.split(",") if text else []
@@ -111,15 +108,18 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
 
 
 def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
-    """Require the layout and version of this package. `newest` is the version that all machines should have."""
+    """Require that a message has the layout and version of this package.
+
+    `stranger` describes the sender if it is not flower_pca, and `newest` is the version that all machines should have.
+    """
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
         return
     newest = harmless(newest)
     if layout is None:
         raise ProtocolError(
-            f"{who} comes from {stranger} than flower_pca's. Install flower_pca {newest} everywhere, "
-            "and use its strategies with its nodes."
+            f"{who} comes from {stranger} than flower_pca's. Install flower_pca {newest} everywhere, and use its "
+            "strategies together with its nodes."
         )
     theirs = harmless(f"flower_pca {version or 'before 0.1'} with layout {layout}")
     raise ProtocolError(
@@ -129,18 +129,18 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
 
 
 def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -> Any:
-    """Return a value of one of these types. A bool does not count as a number."""
+    """Return a value from a config. Raise ProtocolError unless it is of a wanted type. A bool is not a number."""
     value = config.get(name)
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
         if value is None:
             raise ProtocolError(f"{who} has no {name} ({kinds}). {SENDER}")
-        raise ProtocolError(f"{who} has {harmless(f'{name}={value!r}')}, which is not of the kind {kinds}. {SENDER}")
+        raise ProtocolError(f"{who} has {harmless(f'{name}={value!r}')}, which is not of type {kinds}. {SENDER}")
     return value
 
 
 def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
-    """Return a text that is a name. It appears in logs, so it must not control a terminal."""
+    """Return a name from a config. The name appears in logs, so it must not contain control characters."""
     text: str = value_of(who, config, name, str)
     if len(text) > _WORD or not text.isprintable():
         raise ProtocolError(
@@ -150,31 +150,31 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
     return text
 
 
-Content: TypeAlias = RecordDict  # The content of a message, or of a context's state.
+Content: TypeAlias = RecordDict  # the content of a message, or of a context's state
 
 
 def with_names(arrays: Mapping[str, Array]) -> ArrayRecord:
-    """Return a record of arrays by name, as Flower's strategies return it."""
+    """Return a record of arrays by name, in the form in which Flower's strategies return arrays."""
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
 
 
 def config(values: Mapping[str, Any]) -> ConfigRecord:
-    """Return a record of values by name, as a caller's hooks get it, and may extend it."""
+    """Return a record of values by name, which a caller's hooks get and may extend."""
     return ConfigRecord(dict(values))
 
 
 def figures(metrics: Mapping[str, Any]) -> MetricRecord:
-    """Return a record of figures by name."""
+    """Return a record of numbers by name."""
     return MetricRecord(dict(metrics))
 
 
 def content(values: Mapping[str, Mapping[str, Any]]) -> Content:
-    """Return the content of a message or a state, from values by the name of their record."""
+    """Return the content of a message or a state. `values` maps the name of each record to the record's values."""
     return RecordDict({name: ConfigRecord(dict(some)) for name, some in values.items()})
 
 
 def copy_of(whole: Content) -> Content:
-    """Return a copy with the same records, to which others can be added."""
+    """Return a copy of a content, so that records can be added without a change of the original."""
     return RecordDict(dict(whole.items()))
 
 
@@ -223,5 +223,5 @@ def named_in(whole: Content, name: str) -> Arrays | None:
 
 
 def without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values without empty texts, on which Flower's mods that count bytes fail."""
+    """Return values without empty texts, because Flower's mods that count bytes fail with empty texts."""
     return {name: value for name, value in values.items() if value != ""}

@@ -1,4 +1,4 @@
-"""A message of the server: how it is written for a node, and how the node reads it."""
+"""Write a message of the server for a node, and read it on the node."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from flower_pca.wire.records import (
 _PARTS: Final = ("mean", "scale", "fill", "covariate_mean", "slopes", "grand", "sigma")
 _FRAME: Final = {f"frame.{part}": part for part in _PARTS}
 _OWN: Final = "frame.own"
-# The keys that say whether names of columns are requested, and which algorithm may follow instead
+# The keys for whether the server asks for the names of columns, and for the alternative algorithm
 _ASKS, _ALTERNATIVE = "asks_names", "alternative"
 
 
@@ -58,11 +58,11 @@ class Request:
     layers: Mapping[str, Arrays] = field(default_factory=dict)
     # Whether the server asks for the names of the columns
     asks_names: bool = False
-    alternative: str = ""  # the algorithm with which the server may continue instead
+    alternative: str = ""  # the algorithm with which the server may continue instead, if all nodes accept it
 
     @property
     def every(self) -> Arrays:
-        """All arrays of the message. Those of layers are named by the layer's name, a dot, and their own name."""
+        """All arrays of the message. The names of layers' arrays begin with the name of the layer and a dot."""
         if self.layers:
             return {**self.arrays, **flat(self.layers)}
         return self.arrays
@@ -79,26 +79,26 @@ def write_request(
     alternative: str = "",
     layouts: Sequence[str] = (MESSAGE_API,),
 ) -> RecordDict:
-    """Return the records of a message for one client, in each of these layouts.
+    """Return the records of a message for one client, in one or both layouts.
 
     Parameters
     ----------
     message : Broadcast
-        The message.
+        The message for all clients.
     client : int
-        The client.
+        The client for which the records are made.
     algorithm : str
-        The algorithm of the run, and other stages that nodes have to serve.
+        The names of the run's algorithm and of other stages that nodes must serve, joined by "+".
     run : str
         The name of the run.
     extra : mapping
-        The caller's own configuration.
+        The caller's own values, which are added to the config.
     asks_names : bool, default=False
         Whether the server asks for the names of the columns.
     alternative : str, default=""
-        The algorithm with which the server may continue instead.
+        The algorithm with which the server may continue instead, if all nodes accept it.
     layouts : sequence of str, default=('message API',)
-        The layouts.
+        The layouts in which the message is written.
     """
     arrays = dict(message.arrays_for(client))
     arrays |= {f"frame.{part}": a for part, a in message.frame.arrays.items()}
@@ -107,7 +107,7 @@ def write_request(
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
-        # the caller's values come first, so that they replace none of ours
+        # The caller's values come first, so that they cannot replace the values of this package.
         **extra,
         **SPOKEN,
         "algorithm": algorithm,
@@ -128,7 +128,7 @@ def write_request(
     for layout in layouts:
         of_arrays, of_config = of_request(layout, kind)
         records.put_named(content, of_arrays, arrays)
-        # A NumPyClient gets a list of arrays, without their names.
+        # A NumPyClient gets a list of arrays without names, so the config contains the names.
         names = {"names": ",".join(arrays)} if layout == CLIENT_FN else {}
         records.put_values(content, of_config, records.without_empty({**config, **names}))
     return content
@@ -144,8 +144,8 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
         found = ", ".join(sorted(content)) or "none"
         raise ProtocolError(
             harmless(
-                f"A message to {kind} lacks the records {ARRAYS} and {CONFIG}. Its records: {found}. Send it with a "
-                "strategy of flower_pca."
+                f"A message to {kind} lacks the records {ARRAYS} and {CONFIG}. It has these records: {found}. Send it "
+                "with a strategy of flower_pca."
             )
         )
     of_arrays, of_config = of_request(layout, kind)
@@ -157,7 +157,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
-    """Return the message from what a NumPyClient's fit or evaluate gets."""
+    """Return the message in the parameters and the config that a NumPyClient's fit or evaluate gets."""
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
     arrays = packing.unpack(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
@@ -171,9 +171,9 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}
-    if "." in "".join(arrays):  # only the names of layers' arrays have a dot
+    if "." in "".join(arrays):  # Only the names of layers' arrays contain a dot.
         arrays, layers = split(arrays, NAMED)
-        # Refuse a format that could not be sent before any work is done.
+        # This refuses an unknown number of bits before any work is done.
         packing.bits(layers)
     if columns is not None:
         layers[PARTIES] = {}
@@ -187,12 +187,12 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
 
 
 def is_request(config: Mapping[str, Any]) -> bool:
-    """Return whether the config of a NumPyClient's fit or evaluate is a message of this package."""
+    """Return whether the config of a NumPyClient's fit or evaluate belongs to a message of this package."""
     return LAYOUT_KEY in config
 
 
 def _double(part: Array) -> Array:
-    """Return a part of a frame in double precision, so that equal numbers of any type are the same frame."""
+    """Return a part of a frame in double precision, so that frames with equal numbers of any precision are equal."""
     if part.dtype.kind != "f":
         return part
     return part.astype(np.float64, copy=False)

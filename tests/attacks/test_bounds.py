@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dishonest import RefusedError, Sums, signed
 
+from flower_pca.base import labels
 from flower_pca.rows.frame import Frame
 
 D = 8
@@ -61,10 +62,11 @@ def test_max_dropouts_ends_a_search_by_halving(lost, tmp_path):
             node.start()  # A new run of Flower changes nothing.
     assert refused == lost + 1
     assert words == (
-        f"{refused} masked sums of this node have lost a member, but its rule max-dropouts allows {lost}. Each such "
-        "sum reveals how large the answers beyond the bounds are. The node's operator can raise max-dropouts."
+        f"{labels.count(refused, 'masked sum')} had to be formed without the answer of this node, but its rule "
+        f"max-dropouts allows only {lost}. Each such sum reveals how large the node's answer is. Ask the node's "
+        "operator to raise max-dropouts."
     )
-    with pytest.raises(RefusedError, match="masked sums of this node have lost a member"):
+    with pytest.raises(RefusedError, match="had to be formed without the answer of this node"):
         keeps_to(nodes, 1e6)  # The node could keep to this bound.
 
 

@@ -65,6 +65,8 @@ def test_a_hosted_client_that_claims_too_many_rows_is_left_out():
 def test_a_sum_of_too_many_rows_ends_the_run_where_nobody_can_say_whose_they_are(asked):
     """The last node says so, or has so many rows: nobody can tell."""
     grid = grid_of([*SHARDS[:3], np.vstack([SHARDS[3]] * 1000)])
-    with pytest.raises(DataError, match=r"4 nodes of this run have 6\d,\d\d\d rows together.* allows 1,000 each"):
+    with pytest.raises(
+        DataError, match=r"4 nodes of this run together report 6\d,\d\d\d rows.* allows only 1,000 each"
+    ):
         fitted_to(grid, max_rows=1000, **asked)
     assert fitted_to(grid_of(SHARDS), max_rows=1000, **asked).n_samples_ < 1000

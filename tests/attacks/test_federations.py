@@ -177,9 +177,7 @@ def test_a_node_warns_of_a_ledger_in_another_folder_that_knows_its_rows(how, tmp
     second = Node(3, rows, max_columns=99, memory_dir=tmp_path / "second")
     for _ in "12":
         second.ask("ssi", {"Z": ONE})
-    said = [
-        record.getMessage() for record in caplog.records if "in another folder also knows the rows" in record.message
-    ]
+    said = [record.getMessage() for record in caplog.records if "also knows the rows of this node" in record.message]
     assert len(said) == 1
     assert str(tmp_path / "first" / "flower_pca-ledger-0.npz") in said[0]
     assert "others" not in said[0]
@@ -197,7 +195,7 @@ def test_a_ledger_that_is_gone_beside_released_rows_is_damage(tmp_path):
     Node(0, X, **rules).ask("ssi", {"Z": ONE})
     (tmp_path / "flower_pca-ledger-0.npz").unlink()
     for key in (0, 4):
-        with pytest.raises(RefusedError, match="is missing, but the rows that it has released are still there"):
+        with pytest.raises(RefusedError, match="is missing, but the rows that the node has released still exist"):
             Node(key, X, **rules).ask("ssi", {"Z": ONE})
 
 

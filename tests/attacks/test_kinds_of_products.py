@@ -107,7 +107,7 @@ def test_noise_that_hides_a_column_is_not_taken_for_noise_that_hides_a_person():
     """Rows are clipped under noise: over columns these are columns, and no person is hidden."""
     noised = {"Z": np.eye(N)[:, :2], "dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
     for given in ({}, {"min_noise": 1.0}):
-        with pytest.raises(RefusedError, match="A message about columns asks for noise, but noise hides no person"):
+        with pytest.raises(RefusedError, match="about columns asks for noise, but noise does not hide people"):
             Node(0, X, split_columns=True, **given).ask("ssi", noised, Frame(split=Split()))
 
 

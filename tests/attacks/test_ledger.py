@@ -60,7 +60,7 @@ def test_noise_is_not_averaged_away_under_changing_names_of_runs(folder, tmp_pat
     count, words = answered_first(ask, 100)
     fits = [t for t in range(1, 101) if epsilon_of(np.sqrt(t) / NOISE, 1e-6) <= 2.0]
     assert count == max(fits) < 100
-    assert "the node would spend more on its rows than its max_epsilon allows: 2 at delta 1e-06." in words
+    assert "the node would spend more privacy budget than its max_epsilon allows: 2 at delta 1e-06." in words
     (file,) = ((tmp_path / "own") if folder else home / ".flower_pca").glob("*ledger*.npz")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
@@ -228,7 +228,7 @@ def test_colluders_that_the_server_does_not_name_weaken_no_noise(tmp_path):
     asked = {**NOISED, "dp.budget": 10.0}
     for among, colluders, words in (
         (3, 2, "sees only sums of 1 answers"),
-        (3, 3, "3 may collude by this node's max_colluders"),
+        (3, 3, "3 may collude with the server according to this node's max_colluders"),
         (4, 0, "sees only sums of 3 answers"),
     ):
         nodes = signed(tmp_path / f"{among}-{colluders}", SHARDS, max_colluders=colluders)
@@ -309,7 +309,7 @@ def test_a_ledger_that_cannot_be_read_is_no_permission(tmp_path):
     base_files.write(file, "ledger of a node", {"answered": 0}, {})
     for content in (whole[: len(whole) // 2], b"", file.read_bytes()):
         file.write_bytes(content)
-        with pytest.raises(RefusedError, match=r"ledger-.*\.npz of this node was not written by this node"):
+        with pytest.raises(RefusedError, match=r"ledger-.*\.npz of this node is damaged, or another program wrote it"):
             Node(0, X, **rules).ask("ssi", {"Z": ONE})
 
 

@@ -280,8 +280,8 @@ WIDE = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(5000)}
         (
             "opening",
             WIDE,
-            "width of the server's message has .* columns, but this node reserves memory by its number of rows, for "
-            "at most 655",
+            "width of the server's message asks for .* columns, but this node, whose memory limit depends on its "
+            "number of rows, allows at most 655",
         ),
         ("covariance", {"columns": np.array(5000)}, "covariance forms a matrix of"),
     ],
@@ -336,7 +336,7 @@ def test_a_node_without_memory_for_all_of_c_says_so_before_it_is_asked():
     node = Node(0, LONG)
     parameters, config = request("opening", {**WIDE, "width": np.array(2)}, None, "r", 1, "krylov")
     _, _, metrics = node.client.fit(parameters, {**config, "alternative": "covariance"})
-    assert metrics["declines"] == "it has no memory for all pairs of 5000 columns"
+    assert metrics["declines"] == "it has too little memory for all pairs of 5000 columns"
 
 
 def test_a_message_about_names_does_not_reveal_the_number_of_rows(tmp_path):

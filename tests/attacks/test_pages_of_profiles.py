@@ -168,8 +168,8 @@ HOLDS = {  # For each array of an answer: a check that it is what the page says
     "the number of rows": lambda told: told.near(told.n),
     "numbers of clients, or of entries that meet a condition": whole_number,
     "single numbers such as a weight or a step size": a_figure,
-    "the sum of squares of what a basis of the server leaves of the rows": residual,
-    "a mean of squares of the rows, or of what a basis leaves of them": a_figure,
+    "the sum of squares of the rows outside the span of a basis that the server chooses": residual,
+    "a mean of squares of the rows, or of their parts outside the span of a basis": a_figure,
     "the mean and the sum of squared deviations of each column": by_column,
     "the number, the sums and the squares of clipped rows": moments_of,
     "C Z": lambda told: told.near(told.C @ told.block),
@@ -284,12 +284,12 @@ def brought_out(foe, name):
 WORDS = {  # the words of a refusal, by the sentence of the page
     "Answers compare rows, which only the rule allow can permit.": "compare single rows",
     "Answers cannot be summed, and masked_only requires sums.": "would reveal a node's own results",
-    "Noise cannot cover the answers, and the rules require noise.": "only with noise|asks for noise|bounded answers",
+    "Noise cannot cover the answers, and the rules require noise.": "only with noise|asks for noise|have no bound",
 }
 FIRST = {  # other refusals that may come first
     "open": "allow_noise is not set",
     "masked": "allow_noise is not set|masked-only is set",
-    "private": "only with noise|bounded answers",
+    "private": "only with noise|have no bound",
 }
 
 

@@ -114,7 +114,7 @@ def test_what_a_node_keeps_is_no_link_of_anothers(what, how, shared, tmp_path):
     other.write_bytes(file.read_bytes())
     before = other.read_bytes()
     put_in_its_place(file, how, other)
-    refused = pytest.raises(RefusedError, match="was not written by this node")
+    refused = pytest.raises(RefusedError, match="another program wrote it")
     with refused if what == "ledger" else contextlib.nullcontext():
         Node(0, X, **rules).ask("faps", given)
     assert other.read_bytes() == before

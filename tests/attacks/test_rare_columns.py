@@ -322,9 +322,9 @@ def test_a_table_of_very_many_codes_says_that_combinations_are_not_looked_at(cap
     names = tuple(f"{i:04d}" for i in range(small_cells.MOST + 1))
     rules = Rules(min_rows=20)
     assert small_cells.find(LocalData(Table(rows[:, :-1], names[:-1])), rules) == {"0001": "0000 with 0001"}
-    assert "not look at" not in caplog.text
+    assert "not check combinations" not in caplog.text
     assert small_cells.find(LocalData(Table(rows, names)), rules) == {}
-    assert "This node has 2001 columns of codes. With more than 2000, it does not look at combinations" in caplog.text
+    assert "This node has 2001 columns of codes. With more than 2000, it does not check combinations" in caplog.text
     rows, names = np.column_stack([rows, first(1)]), (*names, "rare")
     assert small_cells.find(LocalData(Table(rows, names)), rules) == {"rare": "rare"}
 

@@ -74,7 +74,7 @@ def test_samples_of_nodes_need_as_many_groups_as_are_drawn(signed_grid):
 @pytest.mark.slow
 def test_fewer_peers_than_a_node_asks_for_end_the_run(signed_grid):
     assert is_pca_of(masked_run(signed_grid(min_peers=4), "Krylov"), SIX[:5])
-    with pytest.raises(NotEnoughNodes, match="3 peers of this node, but the node's min_peers requires at least 4"):
+    with pytest.raises(NotEnoughNodes, match="has 3 other nodes, but this node's min_peers requires at least 4"):
         masked_run(signed_grid(4, min_peers=4), "Krylov")
 
 

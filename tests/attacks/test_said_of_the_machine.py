@@ -19,7 +19,7 @@ X = np.random.default_rng(5).standard_normal((60, 4))
 RUN = {"data": "synthetic", "partition": "iid", "algorithm": "krylov", "columns": ""}
 OPENING = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(2)}
 UNREADABLE = "This node cannot read its rows or its rules, and its own log says why. Ask the node's operator."
-UNABLE = "This node cannot answer because of an error ({}), which its own log has. Ask the node's operator."
+UNABLE = "This node cannot answer because of an error ({}), which is in its own log. Ask the node's operator."
 
 
 @pytest.fixture

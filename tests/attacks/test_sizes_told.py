@@ -38,7 +38,7 @@ def test_under_masks_a_node_of_more_rows_says_the_same(few, many):
     stage = {"mask.step": 2, "mask.setup": identity(), "mask.stage": messages.raw(b"summed_opening")}
     asked = {**stage, "reference": np.zeros(D), "peaks": False, "seed": 1}
     told = all_said(few, messages.STAGE, asked)
-    assert "reserves memory by its number of rows" in told[-1]
+    assert "whose memory limit depends on its number of rows" in told[-1]
     assert told == all_said(many, messages.STAGE, asked)
 
 

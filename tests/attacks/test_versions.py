@@ -154,7 +154,7 @@ def test_the_rows_of_a_node_stay_as_they_were_first_answered_from(how, tmp_path,
     after = product(rows, tmp_path)
     assert ledger(tmp_path)["versions"] == 1
     assert np.array_equal(after, before)
-    assert "differ from the copy of the rows that it has answered from. It answers from the copy" in caplog.text
+    assert "differ from the copy of the rows from which it has answered. It answers from the copy" in caplog.text
     words = r"The rows of this node have changed since its earlier answers, and its on_small_change is 'refuse'\."
     with pytest.raises(RefusedError, match=words):
         product(rows, tmp_path, on_small_change="refuse")
@@ -359,7 +359,7 @@ def test_a_deleted_ledger_beside_released_rows_is_damage(tmp_path):
     file.unlink()
     for rules in ({}, {"max_messages_ever": 9}):
         with pytest.raises(
-            RefusedError, match=r"ledger-0\.npz of this node is missing, but the rows that it has released"
+            RefusedError, match=r"ledger-0\.npz of this node is missing, but the rows that the node has released"
         ):
             product(with_new(X), tmp_path, **rules)
     assert not file.exists()

@@ -46,7 +46,7 @@ def test_k_of_a_fraction_grows_with_what_is_known():
 
 
 def test_columns_need_the_opening():
-    with pytest.raises(RuntimeError, match="the opening has not taken place"):
+    with pytest.raises(RuntimeError, match="The opening has not been answered yet, so there is no basis"):
         _ = model().columns
 
 

@@ -150,6 +150,6 @@ def test_a_client_answers_up_to_the_budget_and_no_more():
     with pytest.raises(ProtocolError) as caught:
         flat.answer("ssi", asked, data, memory)
     assert str(caught.value) == (
-        "With this message the client would spend 1.33 of the run's privacy budget. "
-        "Start a new run with a budget of its own."
+        "With this message, the client would spend 1.33 times the run's privacy budget. "
+        "Start a new run with its own budget."
     )

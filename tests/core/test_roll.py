@@ -54,10 +54,11 @@ def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
     roll = opened_roll(min_nodes=3)
     assert roll.present([4, 2, 0, 1]) == (2, 0, 1)
     with pytest.raises(
-        NotEnoughNodes, match=r"needs 3 clients, but 2 are there, and 1 left out, the first because: client 4"
+        NotEnoughNodes,
+        match=r"needs 3 clients, but 2 are present, and the run has excluded 1, the first because: client 4",
     ):
         roll.present([0, 1, 4])
-    with pytest.raises(NotEnoughNodes, match=r"needs 2 clients, but 1 is there\. Start more"):
+    with pytest.raises(NotEnoughNodes, match=r"needs 2 clients, but 1 is present\. Start more"):
         Roll(min_nodes=2).present([7])
 
 

@@ -141,14 +141,14 @@ def test_fewer_clients_than_min_clients_end_the_run(stage):
         step(run, nodes)
     with pytest.raises(NotEnoughNodes) as caught:
         run.pending([0, 1])
-    assert str(caught.value) == ("The run needs 3 clients, but 2 are there. Start more clients, or lower min_nodes.")
+    assert str(caught.value) == ("The run needs 3 clients, but 2 are present. Start more clients, or lower min_nodes.")
     assert_pca_of(drive(run, nodes), X)
 
 
 def test_clients_that_were_turned_away_do_not_count_as_present():
     run, nodes = session(EXACT, min_nodes=4), local_clients(SHARDS)
     step(run, nodes, change=without_answer(1, lasting=True))
-    with pytest.raises(NotEnoughNodes, match=r"needs 4 clients, but 3 are there, and 1 left out"):
+    with pytest.raises(NotEnoughNodes, match=r"needs 4 clients, but 3 are present, and the run has excluded 1"):
         run.pending(range(4))
 
 

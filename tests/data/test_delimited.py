@@ -183,7 +183,7 @@ def test_a_hint_says_that_the_first_line_was_read_as_data(tmp_path):
     for i, name in enumerate(("a", "b", "c")):
         np.savetxt(tmp_path / f"{name}.csv", np.random.default_rng(i).standard_normal((60, 3)), delimiter=",")
     shards = [make(str(tmp_path / f"{name}.csv")) for name in ("a", "b", "c")]
-    words = "was read as a row of numbers. If it has names, read it with header=True."
+    words = "was read as a row of numbers. If it holds column names, read the data with header=True."
     assert simulate("krylov", shards[:1], n_components=2).hints == (f"The first line of a.csv {words}",)
     assert simulate("krylov", shards, n_components=2).hints == (
         f"The first line of a.csv, and of 2 more files, {words}",

@@ -78,7 +78,7 @@ def test_a_thousand_and_eight_or_a_little_more_than_one_is_an_error_until_somebo
         make(str(tmp_path / "x.csv"))
     assert place in str(caught.value)
     assert "008" not in str(caught.value)
-    spec = str(caught.value).split("Write ")[1].split("; of a")[0]
+    spec = str(caught.value).split("Write ")[1].split("; for a")[0]
     assert 1.008 in np.asarray(make(spec))
     mark = str(caught.value).split("thousands=")[1][:3]
     assert 1008.0 in np.asarray(make(f"csv(path={str(tmp_path / 'x.csv')!r}, thousands={mark})"))
@@ -110,7 +110,7 @@ def test_lines_of_separators_at_the_end_are_no_rows_and_said(tmp_path):
     write_lines(tmp_path / "x.csv", ["a", "b"], ROWS[:, :2], ";", german_number)
     with (tmp_path / "x.csv").open("a") as file:
         file.write(";\n;\n")
-    with pytest.warns(UserWarning, match=r"^Lines 32 to 33 of .*x\.csv hold separators only, .*: no rows\.$"):
+    with pytest.warns(UserWarning, match=r"^Lines 32 to 33 of .*x\.csv hold separators only, .* not read as rows\.$"):
         found = table(str(tmp_path / "x.csv"), beside=["b"])
     assert np.array_equal(found.rows, ROWS[:, :1])
     assert len(found.beside["b"]) == 30

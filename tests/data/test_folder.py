@@ -65,7 +65,7 @@ def test_the_summary_of_a_folder_names_its_sites(tmp_path):
         (tmp_path / site).mkdir()
         (tmp_path / site / "data.csv").write_text("age,bmi\n1,2\n3,5\n")
     spec = f"folder(path={str(tmp_path)!r}, pattern='*/*')"
-    with pytest.raises(DataError, match=re.escape(f"Its folders have some: write {spec}, a client for each file.")):
+    with pytest.raises(DataError, match=re.escape(f"To read its subfolders, write {spec}, a client for each file.")):
         make(str(tmp_path))
     assert table(spec).sites == ("north", "south")
     (tmp_path / "south" / "more.csv").write_text("age,bmi\n1,2\n")

@@ -170,18 +170,18 @@ FAULTS = {
     "a column in two units": (
         "all",
         with_more_columns("stones", lambda rows, site: rows[:, 1] / 8.0),
-        r"hint: Column (weight|stones) is the same, in another unit, as column (stones|weight)",
+        r"hint: Column (weight|stones) holds the same measurement, in another unit, as column (stones|weight)",
     ),
-    "dates": ("all", with_more_columns("visit", days), r"hint: Column visit holds dates such as 20240101, as numbers"),
+    "dates": ("all", with_more_columns("visit", days), r"hint: Column visit holds dates such as 20240101, stored"),
     "dates of Excel": (
         "all",
         with_more_columns("admission_date", lambda rows, site: 45000 + 7 * np.arange(len(rows)) % 300),
-        r"hint: Column admission_date holds days as Excel counts them",
+        r"hint: Column admission_date holds dates in Excel's numbering of days",
     ),
     "working days of Excel": (
         "all",
         with_more_columns("q7", lambda rows, site: working_days(len(rows), week=10 * site)),
-        r"hint: Column q7 holds days as Excel counts them",
+        r"hint: Column q7 holds dates in Excel's numbering of days",
     ),
     "seconds": (
         "all",
@@ -197,7 +197,7 @@ FAULTS = {
     "numbered rows": (
         "all",
         with_more_columns("n", lambda rows, site: np.arange(len(rows)) + 1),
-        r"hint: Column n holds whole numbers, all different, which go up by one",
+        r"hint: Column n holds whole numbers, all different, which are consecutive",
     ),
     "mmol/l": (
         column_changed("glucose", lambda g: np.round(g / 18.016, 1)),
@@ -221,7 +221,7 @@ FAULTS = {
     ),
     "a default": (
         column_changed("platelets", lambda p: 100.0),
-        r"hint: Column platelets is 100 in all rows of jena, and hardly ever elsewhere",
+        r"hint: Column platelets is 100 in all rows of jena, but rarely at other sites",
     ),
     "an empty column": (
         lambda site: [re.sub(r"^(\d+),[^,]*,", r"\1,,", line) for line in lines_of(patients_of(site))],
@@ -236,7 +236,7 @@ FAULTS = {
     "a decimal comma among points": (cell(4, "weight", '"76,5"'), r"error: .*'76,5' in column weight \(line 4\)"),
     "a word for a gap": (
         cell(6, "height", "k.A."),
-        r"error: .*'k\.A\.' in column height \(line 6\) among numbers\. Correct such cells, or empty them",
+        r"error: .*'k\.A\.' in column height \(line 6\) among numbers\. Correct these cells, or empty them",
     ),
     "a limit of detection": (cell(7, "glucose", "<5"), r"error: .*'<5' in column glucose \(line 7\) among numbers"),
     "an error of Excel": (cell(7, "age", "#DIV/0!"), r"error: .*'#DIV/0!' in column age \(line 7\) among numbers"),
@@ -395,7 +395,7 @@ def test_nothing_is_said_of_ready_data(spec, deal):
         pytest.skip("it has no labels")
     shards = partition.deal(found, deal, 10)
     hints = simulate("krylov", shards, n_components=2, scale="max_abs").hints
-    apart = "between sites" if deal is None or "label" not in deal else "between sites|most sites|at client"
+    apart = "between sites" if deal is None or "label" not in deal else "between sites|most other sites|at client"
     assert [hint for hint in hints if not re.search(apart, hint)] == []  # Parts that are sorted by label do differ.
 
 

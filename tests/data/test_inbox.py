@@ -230,7 +230,8 @@ def test_a_missing_folder_and_a_file_of_no_site_are_reported(tmp_path, inbox, he
     assert track("st_miss", inbox(more, lambda: None).streams(), n_components=2).rows_.tolist() == [6]
     assert heard == [
         f"The folder {tmp_path} cannot be read: Permission denied. The run waits for it.",
-        "0.csv names no site, unlike the files at the start of the run, so it is ignored.",
+        "0.csv names no site, unlike the files at the start of the run, so it is ignored. Begin its name with a "
+        "site and an underscore.",
     ]
 
 
@@ -241,7 +242,10 @@ def test_a_site_that_comes_later_is_said_unless_it_was_named(tmp_path, inbox, he
         write_batch(tmp_path, "b_0.csv", arriving_batches(1)[0])
 
     assert track("st_miss", inbox(more).streams(), n_components=2).rows_.tolist() == [6]
-    assert heard == ["b_0.csv belongs to b, which did not exist when the run began, so it is ignored."]
+    assert heard == [
+        "b_0.csv belongs to b, which did not exist when the run began, so it is ignored. Start another run to include "
+        "this site."
+    ]
     (tmp_path / "b_0.csv").unlink()
     named = inbox(more, sites=("a", "b")).streams()
     assert track("st_miss", named, n_components=2).rows_.tolist() == [6, 6]

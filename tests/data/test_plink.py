@@ -117,7 +117,10 @@ def test_people_of_a_list_are_the_rows(tmp_path, in_small_blocks, taken, gaps):
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        ("0 p1\np2\n0 nobody\n\nothers p3\n", r"2 of the 4 lines of .*people.txt name nobody in a.fam, .* line 3\. "),
+        (
+            "0 p1\np2\n0 nobody\n\nothers p3\n",
+            r"2 of the 4 lines of .*people.txt name nobody in a.fam. The first is line 3\. ",
+        ),
         ("FID IID\n\n", r"people.txt lists no people\. Write family and person in each line, as in a.fam"),
     ],
 )
@@ -249,8 +252,11 @@ def damage(path, *, head=None, cut=0, bim=None, fam=None):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"cut": 5}, r"has 46 bytes, but 12 variants of 13 people in a.fam take 51. Copy it again if it is incomplete"),
-        ({"head": b"\x6c\x1b\x00"}, r"has one person after another, in individual-major order. Write it again"),
+        ({"cut": 5}, r"has 46 bytes, but 12 variants of 13 people in a.fam take 51 bytes. Copy the file again if"),
+        (
+            {"head": b"\x6c\x1b\x00"},
+            r"person by person \(individual-major order\), which flower_pca cannot read. Write it again",
+        ),
         ({"head": b"chr1"}, r"is not a .bed file of PLINK, because it does not begin with the bytes 6c 1b 01"),
         ({"bim": lambda lines: lines[:-2]}, r"holds 12 variants of the 13 people in a.fam, but a.bim lists 10"),
         ({"fam": lambda lines: lines[:-2]}, r"holds 16 variants of the 11 people in a.fam, but a.bim lists 12"),
@@ -279,7 +285,7 @@ def test_a_list_names_variants_that_the_file_has(tmp_path):
     write_genotypes(tmp_path / "a.bed")
     panel = tmp_path / "panel.txt"
     panel.write_text("1:1000:A:G\n5:1:A:G\n")
-    with pytest.raises(DataError, match="lacks 5:1:A:G, in all 1 of the 2 variants"):
+    with pytest.raises(DataError, match=r"lacks 1 of the 2 variants that .* lists, for example 5:1:A:G\. "):
         sources.make(f"bed(path={str(tmp_path / 'a.bed')!r}, variants={str(panel)!r})")
 
 

@@ -110,10 +110,10 @@ def test_another_separator_than_commas_is_found(case, tmp_path):
     options = f"sep={sep!r}" + (", decimal=','" if "," in text else "")
     by_file = f"sep={ {'x': sep}!r}" + (", decimal={'x': ','}" if "," in text else "")
     assert str(caught.value) == (
-        f"{path} is read with the separator ',', but its first line uses {sep!r}. Write "
-        f"csv(path={str(path)!r}, {options}); of a folder, folder(..., {by_file}), or leave sep out."
+        f"{path} was read with the separator ',', but its first line uses {sep!r}. Write "
+        f"csv(path={str(path)!r}, {options}); for a folder, folder(..., {by_file}), or leave sep out."
     )
-    spec = str(caught.value).split("Write ")[1].split("; of a")[0]
+    spec = str(caught.value).split("Write ")[1].split("; for a")[0]
     assert np.asarray(make(spec)).tolist() == rows
 
 

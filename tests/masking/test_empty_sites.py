@@ -206,7 +206,7 @@ def test_check_names_an_empty_site_and_examines_the_others(tmp_path: Path, capsy
         codes.append(main(["check", str(folder), "--json"]))
         said.append(json.loads(capsys.readouterr().out))
     found, expected = said
-    named = "b has no rows, so it adds nothing to the result. Leave it out, or fill it."
+    named = "b has no rows, so it adds nothing to the result. Leave this site out, or add its rows."
     assert found["hints"] == [named, *expected["hints"]]
     assert found["errors"] == expected["errors"] == []
     assert found["left_out"] == ["b"]
@@ -223,7 +223,7 @@ def test_compare_and_audit_name_an_empty_site_and_measure_the_others(
         given = [command, str(folder), "--out", str(tmp_path / "out"), "--components", "2"]
         assert main([*given, *(["--algorithms", "krylov,uda"] if command == "compare" else ["--mask"])]) == 0
         said = capsys.readouterr()
-        named = "flower-pca: not in the run, because they have no rows: b\n" in said.err
+        named = "flower-pca: These sites are not used, because they have no rows: b\n" in said.err
         assert named == (folder.name == "one_empty")
         name = "comparison.csv" if command == "compare" else "leaks.csv"
         tables.append(
@@ -256,7 +256,7 @@ def test_rows_of_the_others_are_scored_and_reported(
         assert main([command, result, str(folder), "-o", out]) == 0
         written.append(Path(out).read_text().replace(f"Principal components of {folder.name}", ""))
     assert written[0] == written[1]
-    assert capsys.readouterr().err.count("not in the run, because they have no rows: b\n") == 1
+    assert capsys.readouterr().err.count("not used, because they have no rows: b\n") == 1
 
 
 @every("algorithm", ["krylov", "consensus_rpca", "exact_per_pca"])

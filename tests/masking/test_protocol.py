@@ -161,7 +161,7 @@ def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
         forged["mask.survived"] = np.append(forged["mask.survived"], forged["mask.dropped"])
         forged["mask.dropped"] = forged["mask.dropped"][:0]
         with pytest.raises(
-            ProtocolError, match="This masked message is out of turn or repeated, because this node expects"
+            ProtocolError, match="This masked message is out of turn or repeated, because this node next expects"
         ):
             messages_to(run, client, forged)
     stale = Reply(2, run.message().number, late.arrays)  # The same upload under a new number answers no other message.
@@ -235,7 +235,7 @@ def test_a_server_that_plays_all_the_peers_by_one_key_is_refused():
     run.step()
     asked = run.message().arrays_for(0)
     asked["mask.exchanges"] = np.repeat(asked["mask.exchanges"][:1], 4, axis=0)
-    with pytest.raises(ProtocolError, match="The clients of this set-up are fewer than two, or one is named twice"):
+    with pytest.raises(ProtocolError, match="This set-up has fewer than two clients, or names a client twice"):
         messages_to(run, 0, asked)
 
 

@@ -299,7 +299,7 @@ def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid
 @pytest.mark.parametrize(("method", "number"), [("covariance", 0), ("covariance", 1), (METHODS[1], 2)])
 def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
     node = Run(three_lead(5), method, n_components=3, dp=shared_budget()).until("unmask", number)
-    with pytest.raises(NotEnoughNodes, match=r"A sum that costs privacy was not complete"):
+    with pytest.raises(NotEnoughNodes, match=r"A sum of answers was lost"):
         node.step(change=spoilt_shares)
 
 
@@ -310,7 +310,7 @@ def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(m
     node.step(change=spoilt_shares)
     with pytest.raises(ProtocolError) as caught:
         node.finish()
-    rule = "With this message the client would spend 1.2"
+    rule = "With this message, the client would spend 1.2"
     assert rule in str(caught.value)
     (told,) = {float(memory["dp.spent"]) for memory in node.memories}
     assert told <= node.session.layers[0].budget * (1 + 1e-9)

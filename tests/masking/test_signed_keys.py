@@ -100,7 +100,7 @@ def test_keys_of_ssh_keygen_load_and_sign(bits, form, tmp_path):
     identity = Identity.load(path, f"{path}.pub")
     signed = identity.sign(b"text")
     Identity(None, identity.trusted).check({3: b"text"}, {3: signed})
-    with pytest.raises(ProtocolError, match="A peer's keys are not those that SHA256:"):
+    with pytest.raises(ProtocolError, match="A peer's keys differ from the keys that SHA256:"):
         Identity(None, identity.trusted).check({3: b"texts"}, {3: signed})
     said = subprocess.run(["ssh-keygen", "-lf", f"{path}.pub"], capture_output=True, text=True, check=True).stdout
     with pytest.raises(ProtocolError, match=re.escape(f"{said.split()[1]} signed the keys of two members")):
@@ -112,7 +112,7 @@ def test_keys_of_ssh_keygen_load_and_sign(bits, form, tmp_path):
 def test_a_key_with_a_passphrase_is_refused(tmp_path):
     path = tmp_path / "node"
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "secret", "-f", str(path)], check=True)
-    with pytest.raises(ConfigError, match=r"is not a private key that can be used. .* and without a passphrase"):
+    with pytest.raises(ConfigError, match=r"is not a usable private key. .* and without a passphrase"):
         PCAClient(FOUR[0], sign_key=path)
 
 
@@ -132,11 +132,11 @@ def test_whoever_has_no_keys_gets_as_many_bytes_as_before():
 MEDDLING = {
     "an exchange key swapped": (
         lambda asked, others: put_one(asked, "exchanges", primitives.public(bytes(16))),
-        r"A peer's keys are not those that SHA256:\S+ has signed for this set-up\.",
+        r"A peer's keys differ from the keys that SHA256:\S+ has signed for this set-up\.",
     ),
     "the first mask key swapped": (
         lambda asked, others: put_one(asked, "firsts", primitives.public(bytes(16))),
-        r"A peer's keys are not those that SHA256:.* has signed for this set-up\.",
+        r"A peer's keys differ from the keys that SHA256:.* has signed for this set-up\.",
     ),
     "both, signed by a stranger": (
         lambda asked, others: put(asked, 1, others["stranger"]),
@@ -144,7 +144,7 @@ MEDDLING = {
     ),
     "both, signed by it for another set-up": (
         lambda asked, others: put(asked, 1, others["replayed"]),
-        r"A peer's keys are not those that SHA256:.* has signed for this set-up\.",
+        r"A peer's keys differ from the keys that SHA256:.* has signed for this set-up\.",
     ),
     "a peer twice": (
         lambda asked, others: put(asked, 1, others["again"]),
@@ -164,7 +164,7 @@ MEDDLING = {
     ),
     "a signature of zeros": (
         lambda asked, others: put_one(asked, "signatures", others["replayed"]["mask.signature"].tobytes()[:32], 132),
-        r"A peer's keys are not those that SHA256:.* has signed for this set-up\.",
+        r"A peer's keys differ from the keys that SHA256:.* has signed for this set-up\.",
     ),
 }
 
@@ -381,7 +381,7 @@ def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(
 def test_where_all_ask_for_signatures_one_that_does_not_sign_ends_the_run(six_keys, handed_out):
     rules = [{"sign_key": path, "trusted_keys": handed_out} for path in six_keys.nodes[:3]]
     with pytest.raises(
-        NotEnoughNodes, match=r"The first that is missing, \d+: The peer at position \d has not signed its keys"
+        NotEnoughNodes, match=r"The first missing client is \d+: The peer at position \d has not signed its keys"
     ):
         strategies.SSI(n_components=2, mask=True).fit(grid_with_rules([*rules, {}]))
 

@@ -87,10 +87,10 @@ def test_noise_of_zero_does_not_reveal_rows(query):
         return node.ask("ssi", {"Z": Z / np.linalg.norm(Z), **dp}, frame)["Y"]
 
     with pytest.raises(
-        RefusedError, match=r"The run's noise is too small for this node: .* and at most 256 is allowed"
+        RefusedError, match=r"The run's noise is too small for this node: .* but this node allows at most 256"
     ):
         ask(*query(1.0)[:2])
-    with pytest.raises(RefusedError, match="With this message the client would spend"):
+    with pytest.raises(RefusedError, match="With this message, the client would spend"):
         ask(*query(1.0)[:2], budget=256.0)
     loud = lambda frame, Z: ask(frame, Z, 256.0, 1e120) * np.linalg.norm(Z)  # noqa: E731
     assert nearest(loud, X, query) > 0.5

@@ -289,4 +289,4 @@ def test_the_table_says_in_words_what_the_server_knows():
     words = audit("krylov(tol=0.0, min_rounds=4)", SHARDS, n_components=K).table().splitlines()[-1]
     assert words == "The server saw every answer. A client's C_i is known up to 1e-5 after 4 messages."
     words = audit("ssi(oversample=0, max_rounds=1)", SHARDS, n_components=K, masked=True).table().splitlines()[-1]
-    assert words.startswith("The server saw sums only. In the end C_i of client ")
+    assert words.startswith("The server saw sums only. In the end, C_i of client ")

@@ -172,7 +172,7 @@ def test_stages_that_read_rows_are_served_only_if_named(name):
 def test_an_answer_that_is_not_finite_is_refused():
     with pytest.raises(RefusedError) as refusal:
         Node(0, twins()[0]).ask("ssi", {"Z": np.full((D, 1), 1e60)}, Frame(mean=np.full(D, 1e140)))
-    wanted = "The answer of this node is not finite, so it is not sent. Run flower-pca check on its rows."
+    wanted = "The answer of this node is not finite, so it is not sent. Run flower-pca check on the node's rows."
     assert str(refusal.value) == wanted
 
 

@@ -92,7 +92,7 @@ OF_ROWS = [
     *[
         refused_by_node(
             {"stage": "exact_per_pca", "arrays": {"B": BASIS, "samples": False, **message, "auto": True}},
-            "The server lets this client choose among up to .* own components, but at most 10 are possible. The server",
+            "The server limits this client to .* local components, but the limit must be 10. The server",
         )
         for message in (
             {"U": BASIS, "b": ONE, "steps": 0, "own": 9},

@@ -205,7 +205,7 @@ ARCHIVE = [
     ),
     Refused(
         {"npz": {"X": SQUARES, "columns": np.array(["a", "b"])}},
-        "^columns of /.*/x.npz has 2 names but 3 columns. Name each column, or leave the names out.",
+        "^The array columns of /.*/x.npz has 2 names for 3 columns. Name each column, or remove this array.",
         DataError,
     ),
     Refused(
@@ -258,12 +258,12 @@ FOLDER = [
             (
                 AGE_AND_ARRAY,
                 {},
-                "c.npy do not fit: there are 3 without names instead of the 2 of a.csv, which have names. Let all",
+                "c.npy do not fit: there are 3 without names instead of the 2 of a.csv, which have names. Give",
             ),
             (
                 {"a.npy": np.ones((2, 2)), "b.csv": "age,bmi\n1,2\n"},
                 {},
-                "b.csv do not fit: there are 2 with names instead of the 2 of a.npy, which have no names. Let all",
+                "b.csv do not fit: there are 2 with names instead of the 2 of a.npy, which have no names. Give",
             ),
             (
                 AGE_AND_ARRAY,
@@ -327,10 +327,10 @@ DEALT = [
                 "by": "by_column('site')",
                 "beside": ["site"],
             },
-            f"^The site of every row, site, is needed, but there is {got}, the first in line 3 of .*a.csv. Fill it, or",
+            f"^Column site has {got}, the first in line 3 of .*a.csv. Name the site of every row, or drop these rows.",
             DataError,
         )
-        for gap, got in (("", "none in 1 row"), ("NA", "'NA', which stands for a missing value, in 1 row"))
+        for gap, got in (("", "no site in 1 row"), ("NA", "'NA', which stands for a missing value, in 1 row"))
     ],
     Refused(
         {"files": {f"{i}.npy": np.ones((2, 2)) for i in range(3)}, "by": None, "clients": 2},
@@ -377,10 +377,7 @@ PARTITION = [
             ("iid(1, 2)", BY_NAME),
             ("iid(1, seed=2)", BY_NAME),
             ("contiguous(1)", BY_NAME),
-            (
-                "dirichlet(0.3)",
-                "dirichlet deals rows out by the column 'y', but the data has none in addition to its rows.",
-            ),
+            ("dirichlet(0.3)", "dirichlet deals out rows by the column 'y', but the data has no label columns."),
             ("by_column", "by_column needs column."),
             ("iid(seed=-1)", "seed must be a whole number of at least 0, not -1."),
             ("by_size", "by_size needs sizes. Write by_size(sizes=...)."),
@@ -404,11 +401,11 @@ PARTITION = [
     ),
     Refused(
         {"text": "by_column('site')", "n": 6, "clients": 2, "beside": {"site": TOWNS}},
-        "^There are 3 clients, one for each value of site, not 2. Leave the number of clients out.",
+        "^by_column makes 3 clients, one for each value of site, not 2. Leave the number of clients out.",
     ),
     Refused(
         {"text": "by_column('town')", "n": 6, "clients": None, "beside": {"site": TOWNS}},
-        "^by_column deals rows out by the column 'town', but the data has only site in addition to its rows. Write "
+        "^by_column deals out rows by the column 'town', but the data has only these label columns: site. Write "
         "by_column(..., column='...').",
     ),
 ]

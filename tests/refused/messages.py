@@ -128,7 +128,7 @@ def protocol(given: dict[str, Any], sentence: str) -> Refused:
     return Refused(given, sentence, ProtocolError)
 
 
-ASK = "Ask the operator of the machine that sent it"
+ASK = "flower_pca never sends this. Ask the operator of the machine that sent it"
 
 
 def misspelt(who: str) -> list[Refused]:
@@ -139,12 +139,12 @@ def misspelt(who: str) -> list[Refused]:
             ({"names": None}, f"has 2 arrays for the names none, but each name needs its own array. {ASK}"),
             ({"names": "a"}, f"has 2 arrays for the names a, but each name needs its own array. {ASK}"),
             ({"names": "a,a"}, f"has .* for the names a,a, but each name needs its own array. {ASK}"),
-            ({"names": 3}, f"has names=3, which is not of the kind str. {ASK}"),
-            ({"names": ["a"]}, f"has names=['a'], which is not of the kind str. {ASK}"),
+            ({"names": 3}, f"has names=3, which is not of type str. {ASK}"),
+            ({"names": ["a"]}, f"has names=['a'], which is not of type str. {ASK}"),
             ({"number": None}, f"has no number (int). {ASK}"),
-            ({"number": "7"}, f"has number='7', which is not of the kind int. {ASK}"),
-            ({"number": 7.0}, f"has number=7.0, which is not of the kind int. {ASK}"),
-            ({"number": True}, f"has number=True, which is not of the kind int. {ASK}"),
+            ({"number": "7"}, f"has number='7', which is not of type int. {ASK}"),
+            ({"number": 7.0}, f"has number=7.0, which is not of type int. {ASK}"),
+            ({"number": True}, f"has number=True, which is not of type int. {ASK}"),
         )
     ]
 
@@ -165,20 +165,20 @@ REQUEST = [
         "strategies",
     ),
     protocol({"stage": None}, f"^A message has no stage (str). {ASK}"),
-    protocol({"run": 5}, f"^A message has run=5, which is not of the kind str. {ASK}"),
-    protocol({"algorithm": b"x"}, f"^A message has algorithm=b'x', which is not of the kind str. {ASK}"),
+    protocol({"run": 5}, f"^A message has run=5, which is not of type str. {ASK}"),
+    protocol({"algorithm": b"x"}, f"^A message has algorithm=b'x', which is not of type str. {ASK}"),
     *[
         protocol(
             {"without": f"fitins.{less}"},
-            f"^A message to train lacks the records arrays and config. Its records: fitins.{left}. Send it with a "
-            "strategy of flower_pca.",
+            f"^A message to train lacks the records arrays and config. It has these records: fitins.{left}. Send it "
+            "with a strategy of flower_pca.",
         )
         for less, left in (("parameters", "config"), ("config", "parameters"))
     ],
     *[
         protocol(
             {"without": less, "layout": wire.MESSAGE_API},
-            f"^A message to train lacks the records arrays and config. Its records: {left}. Send it with a strategy of",
+            f"^A message to train lacks the records arrays and config. It has these records: {left}. Send it with a",
         )
         for less, left in (("arrays", "config"), ("config", "arrays"))
     ],
@@ -196,24 +196,24 @@ REQUEST = [
 REPLY = [
     *misspelt("An answer"),
     protocol({"key": None}, f"^An answer has no key (int). {ASK}"),
-    protocol({"key": "a"}, f"^An answer has key='a', which is not of the kind int. {ASK}"),
-    protocol({"refusal": 3}, f"^An answer has refusal=3, which is not of the kind str. {ASK}"),
+    protocol({"key": "a"}, f"^An answer has key='a', which is not of type int. {ASK}"),
+    protocol({"refusal": 3}, f"^An answer has refusal=3, which is not of type str. {ASK}"),
     protocol(
         {"without": "fitres.parameters"},
-        "^An answer has no fitres.parameters, where flower_pca puts its arrays. Let the client's fit return",
+        "^An answer has no record fitres.parameters, in which flower_pca puts its arrays. Let the client's fit ",
     ),
     *[
         protocol(
             {"without": f"fitres.{less}"},
-            "^An answer lacks the records arrays, metrics with num-examples, and config. Its records: "
-            ".*fitres.status. Serve it with a client of flower_pca; if clients.register",
+            "^An answer lacks the records arrays, metrics with num-examples, and config. It has these "
+            "records: .*fitres.status. Let a client of flower_pca answer. If clients.register",
         )
         for less in ("metrics", "num_examples")
     ],
     *[
         protocol(
             {"without": less, "layout": wire.MESSAGE_API},
-            "^An answer lacks the records arrays, metrics with num-examples, and config. Its records: ",
+            "^An answer lacks the records arrays, metrics with num-examples, and config. It has these records: ",
         )
         for less in ("arrays", "metrics", "config")
     ],
@@ -221,14 +221,14 @@ REPLY = [
     *[
         protocol(
             {"given": {"metrics": MetricRecord({"num-examples": count})}, "layout": wire.MESSAGE_API},
-            f"^An answer has num-examples={count}, which is not of the kind int. {ASK}",
+            f"^An answer has num-examples={count}, which is not of type int. {ASK}",
         )
         for count in (1.5, [1], [])
     ],
     *[
         protocol(
             {"given": {"fitres.num_examples": MetricRecord({"num_examples": count})}},
-            f"^An answer has num_examples={count}, which is not of the kind int. {ASK}",
+            f"^An answer has num_examples={count}, which is not of type int. {ASK}",
         )
         for count in (1.5, [1], [])
     ],
@@ -238,8 +238,8 @@ EVALUATION = [
     protocol(given, f"^An answer has {sentence}")
     for given, sentence in (
         ({"squares": None}, f"no squares (int or float). {ASK}"),
-        ({"n": "3"}, f"n='3', which is not of the kind int or float. {ASK}"),
-        ({"squares": "3"}, f"squares='3', which is not of the kind int or float. {ASK}"),
+        ({"n": "3"}, f"n='3', which is not of type int or float. {ASK}"),
+        ({"squares": "3"}, f"squares='3', which is not of type int or float. {ASK}"),
         ({"names": None}, f"no names (str). {ASK}"),
         ({"names": ""}, ""),
     )
@@ -247,8 +247,8 @@ EVALUATION = [
 FOREIGN_REQUEST = [
     protocol(
         {"content": content, "kind": kind},
-        f"^A message to {kind} lacks the records arrays and config. Its records: {got}. Send it with a strategy of "
-        "flower_pca.",
+        f"^A message to {kind} lacks the records arrays and config. It has these records: {got}. Send it with a "
+        "strategy of flower_pca.",
     )
     for kind in ("train", "evaluate")
     for content, got in FOREIGN
@@ -256,15 +256,15 @@ FOREIGN_REQUEST = [
 FOREIGN_REPLY = [
     protocol(
         {"content": content, "kind": kind},
-        f"^An answer lacks the records arrays, metrics with num-examples, and config. Its records: {got}. Serve it "
-        "with a client of flower_pca; if clients.register",
+        f"^An answer lacks the records arrays, metrics with num-examples, and config. It has these records: {got}. "
+        "Let a client of flower_pca answer. If clients.register",
     )
     for kind in ("train", "evaluate")
     for content, got in FOREIGN
 ]
 WITH_NOISE = [
     *[
-        protocol({"stage": name}, f"{name} has no bounded answers, so noise hides nothing")
+        protocol({"stage": name}, f"The answers of {name} have no bound, so noise cannot hide a row")
         for name in sorted(set(registry.STAGES) - set(registry.TRACKERS) - BOUNDED)
     ],
     *[
@@ -283,13 +283,13 @@ WITH_NOISE = [
 ]
 INCOMPLETE = [protocol({"dp.clip": np.array(1.0)}, "A message with noise")]
 PRIVATE_OPENING = [
-    protocol({"sums": np.array(True), "columns": np.array(True)}, "A private opening works on clipped rows")
+    protocol({"sums": np.array(True), "columns": np.array(True)}, "A private opening needs clipped rows")
 ]
 SHARE = [protocol({"clients": 3}, "but the server sees only sums of 2 answers")]
 PROBE = [
     protocol(
         {"stage": stage, "shape": shape},
-        f"^The probe of own components has shape {shape}, but this node needs one vector of 9 numbers. The server",
+        f"^The probe of local components has shape {shape}, but this node needs one vector of 9 numbers. The server",
     )
     for stage in PERSONAL
     for shape in ((9, 9), (9, 2), (9, 0), (9,), (1, 9), (8, 1))
@@ -305,7 +305,7 @@ PACKED = [
     )
 ]
 BITS = [protocol({"asked": asked}, "A message asks for numbers of") for asked in (np.array(8), np.array([32]))]
-KEY = [protocol({"key": bytes(32)}, "A public key gives no shared secret, because it is a point of small order. Ask")]
+KEY = [protocol({"key": bytes(32)}, "A node's public key gives no shared secret, because it is a point of small")]
 TOTAL = [protocol({"words": np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)}, "looks like noise")]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "request": (read_request, REQUEST),

@@ -71,23 +71,23 @@ BY_NAME = [
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:], (*NAMES, "dose"))]},
         "^The columns of client 2 do not fit: there are 5, with 'dose' in addition, instead of the 4 of client 0. "
-        "Name the columns of the run (columns=[...]), or align the files.",
+        "Name the columns of the run (columns=[...]), or give all files the same columns.",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])]},
-        "^The columns of client 2 do not fit: there are 3, without 'beat', instead of the 4 of client 0. Align",
+        "^The columns of client 2 do not fit: there are 3, without 'beat', instead of the 4 of client 0. Give all",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
-        "there are 4, without 'beat' and with 'pulse' in addition, instead of .* Align the files.",
+        "there are 4, without 'beat' and with 'pulse' in addition, instead of .* Give all files the same columns.",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], GOOD[50:, :4]]},
         "^The columns of client 2 do not fit: there are 4 without names instead of the 4 of client 0, which have "
-        "names. Let all clients name their columns, or none.",
+        "names. Give column names at all clients, or at none of them.",
         DataError,
     ),
     Refused(
@@ -199,7 +199,7 @@ FOLLOWED = [
             ),
             ([BATCHES, OTHERS], {}, "^The columns of client 1 do not fit: there are 4, w"),
             ([[*BATCHES[:2], *OTHERS[2:]]], {}, f"{AT_2}do not fit: .* of the batches before. "),
-            ([[*BATCHES[:2], GOOD[:15, :4]]], {}, f"{AT_2}.* there are 4 without names .* Let all"),
+            ([[*BATCHES[:2], GOOD[:15, :4]]], {}, f"{AT_2}.* there are 4 without names .* Give column"),
             (
                 [
                     [
@@ -241,7 +241,7 @@ ESTIMATED = [
             (
                 OF_PANDAS.set_axis(["a", "b", 3, 4], axis=1),
                 {},
-                "Some names of the columns of X are text, but others are not: 'a' and 3",
+                "Some column names of X are text, but others are not: 'a' and 3",
                 DataError,
             ),
             (
@@ -261,7 +261,7 @@ ESTIMATED = [
             (
                 OF_PANDAS.assign(site=SITES),
                 {"columns": NAMES, "sites": "site"},
-                "sites is 'site', but it must hold the site of each row. Give the column itself",
+                "sites is 'site', but it must contain the site of each row. Give the column itself",
                 ConfigError,
             ),
             (OF_PANDAS, {"sites": [None, *SITES[1:]]}, "sites has no name for 1 row. Name the site", DataError),
@@ -321,7 +321,7 @@ PROJECTED = [
             TABLES["west"].assign(ward="burns"),
             TABLES,
             {"categorical": "ward,sex", "scale": "std"},
-            "The levels of column ward of the rows given are eye, .*'burns'",
+            "In this run, the levels of column ward of the rows given are eye, .*'burns'",
             DataError,
         ),
         (
@@ -347,7 +347,7 @@ PROJECTED = [
 COMPARED = [
     Refused(
         {"columns": NAMES[1:]},
-        "The columns of the other result do not fit: there are 3, without 'weight', instead of the 4 of this one.",
+        "The columns of the other result do not fit: there are 3, without 'weight', instead of the 4 of this result.",
     )
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

@@ -104,7 +104,7 @@ FLWR_RUN = [
     *[
         Refused(
             {"algorithm": "st_miss", "batch": 20, key: value},
-            f"A tracker has no setting {key.replace('-', '_')}, which the run-config sets to {value!r}. Leave it out.",
+            f"A tracker has no setting {key.replace('-', '_')}, but the run-config sets it to {value!r}. Leave it out.",
         )
         for key, value in (
             ("dp", "dp(epsilon=1.0, delta=1e-6, clip=2.0)"),

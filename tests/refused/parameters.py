@@ -139,8 +139,8 @@ ALGORITHM = [
             ({"choice": 3}, "choice of per_pca must be a whole number from 1 to 2"),
             (
                 {"choice": 2, "retraction": "qr"},
-                'choice 2 of per_pca needs retraction="polar", because the columns of a QR do not take each other '
-                'into account. Add retraction="polar".',
+                'choice=2 of per_pca needs retraction="polar", because the first columns of a QR ignore the later '
+                'ones. Use retraction="polar".',
             ),
             ({"step": 0.0}, "step of per_pca must be a finite number"),
             ({"local_components": -1}, "local_components of per_pca must be a whole number of at least 0"),
@@ -155,7 +155,7 @@ ALGORITHM = [
             (
                 {"beta_0": 0.3, "theta": 0.2},
                 "^faps with penalty='measured' does not use beta_0, theta, because only the paper's "
-                'penalty has them. Leave them out, or use penalty="paper".',
+                'rule has these parameters. Leave them out, or use penalty="paper".',
             ),
         )
     ],
@@ -193,8 +193,8 @@ ALGORITHM = [
     Refused({"algorithm": "uda(oversample=-1)"}, "^oversample of uda must be a whole number of at least 0, not -1."),
     Refused(
         {"algorithm": "consensus_rpca", "noise": "much"},
-        "noise of consensus_rpca is 'much', but it must be \"auto\" or a number of at least 0. Leave it out, and "
-        "it is estimated.",
+        "noise of consensus_rpca is 'much', but it must be \"auto\" or a number of at least 0. Leave the "
+        "parameter out to estimate the noise.",
     ),
 ]
 TRACKER = [
@@ -274,7 +274,7 @@ RULES = [
     Refused({"min_change": 20, "split_columns": True}, "min_change cannot be used together with split_columns"),
     Refused({"min_change": 20, "on_small_change": "wait"}, "on_small_change must be 'answer' or 'refuse', not 'wait'."),
     Refused({"categorical": "ward", "share_names": False}, "reveals names of columns, but share_names is false"),
-    Refused({"id_column": "patient"}, "id_column='patient' does nothing without min_change"),
+    Refused({"id_column": "patient"}, "id_column='patient' has no effect without min_change"),
     *[
         Refused({"max_epsilon": 1.0, "max_delta": 1e-6, **beside}, sentence)
         for beside, sentence in (
@@ -282,7 +282,7 @@ RULES = [
                 {"categorical": "ward"},
                 "categorical='ward' cannot be used together with max_epsilon, because single rows decide which levels",
             ),
-            ({"min_change": 20}, "min_change=20 does nothing if there is max_epsilon, which already keeps the rows"),
+            ({"min_change": 20}, "min_change=20 has no effect together with max_epsilon, which already keeps the rows"),
             (
                 {"split_columns": "std"},
                 "split_columns=std cannot be used together with max_epsilon, because runs over columns reveal",

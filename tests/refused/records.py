@@ -103,7 +103,7 @@ def thing(path: Path) -> None:
 RECORD = [
     Refused(
         {"record": record},
-        "The record has no projection, only: .*. Pass result.to_record() as train_config, or merge",
+        "The record contains no projection. It contains: .*. Pass result.to_record() as train_config, or merge",
         ProtocolError,
     )
     for record in ({}, {"lr": 0.1}, ConfigRecord({"flower_pca.projection": "text"}))
@@ -117,12 +117,12 @@ PROJECTION = [
         (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read (ValueError). Ask the sender to save"),
         (
             packed(components_=np.eye(2), local=np.eye(2)),
-            "The arrays of a projection do not match its fields: components_, local. Ask whoever has sent it to send "
+            "The arrays of a projection do not match its fields: components_, local. Ask the sender to send "
             "result.to_record() again.",
         ),
         (
             packed(mean_=np.ones(2)),
-            "The arrays of a projection do not match its fields: mean_. Ask whoever has sent it to send "
+            "The arrays of a projection do not match its fields: mean_. Ask the sender to send "
             "result.to_record() again.",
         ),
         (
@@ -138,13 +138,12 @@ PROJECTION = [
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
         (
             files.to_bytes("projection", {}, {"components_": np.eye(2)}),
-            "The names of a projection are not all text: [None, None]. Ask whoever has sent it to send "
+            "The names of a projection are not all text: [None, None]. Ask the sender to send "
             "result.to_record() again.",
         ),
         (
             packed({"feature_names": 3}, components_=np.eye(2)),
-            "The names of a projection are not all text: ['', 3]. Ask whoever has sent it to send result.to_record() "
-            "again.",
+            "The names of a projection are not all text: ['', 3]. Ask the sender to send result.to_record() again.",
         ),
         (
             packed(components_=np.eye(2) * np.nan),
@@ -161,7 +160,7 @@ PROJECTION = [
     )
 ]
 SCALING_RECORD = [
-    Refused({"record": {"lr": 0.1}}, "The record has no scaling, only: lr. ", ProtocolError),
+    Refused({"record": {"lr": 0.1}}, "The record contains no scaling. It contains: lr. ", ProtocolError),
     Refused({"record": {"flower_pca.scaling": b"damaged"}}, "are not a scaling of flower_pca", DataError),
 ]
 SCALING = [

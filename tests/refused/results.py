@@ -153,17 +153,17 @@ PICTURE = [
     Refused(
         {"what": "split", "algorithm": "exact_per_pca"},
         'The picture "split" needs the rows and the local components of the clients. '
-        "Draw it from the result of a simulation, and add shards=[...].",
+        "Draw the picture from the result of a simulation, and add shards=[...].",
     ),
     Refused(
         {"what": "local_map", "algorithm": "exact_per_pca"},
-        'The picture "local_map" needs the local components of at least two clients. Draw it from '
-        "the result of a simulation, before it is saved.",
+        'The picture "local_map" needs the local components of at least two clients. Draw the picture '
+        "from the result of a simulation, before the result is saved.",
     ),
 ]
 PICTURE_OF_STEPS = [
     Refused({"what": "scree"}, "The picture must be 'overview', 'subspace_change', 'fit', 'statistic', 'step_sizes',"),
-    Refused({"what": "outliers"}, 'The picture "outliers" needs a run with outliers. Draw subspace_change.'),
+    Refused({"what": "outliers"}, 'The picture "outliers" needs a run with outliers. Draw "subspace_change" instead.'),
 ]
 RESULT = [
     Refused(
@@ -177,7 +177,7 @@ RESULT = [
     Refused({"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given has ", DataError),
     Refused(
         {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": 1},
-        "The result has the local components of nobody, but not of client 1.",
+        "The result has the local components of no client, but not of client 1.",
     ),
     Refused(
         {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": np.eye(12)[:, :2]},
@@ -200,27 +200,27 @@ OF_STEPS = [
 OF_PARTIES = [
     Refused(
         {"act": "transform", "given": ({**ALIGNED, "lab": ALIGNED["lab"].rename(index={"P001": "P900"})},)},
-        "transform needs the columns of all 2 parties for the same people, but 2 of 90 rows, with other ids are "
-        "given. Add what is missing.",
+        "transform needs one table from each of the 2 parties, with the same people, but the number of tables is 2, "
+        "with 90 rows and different ids. Give one such table for each party.",
     ),
     Refused(
         {"act": "transform", "given": ({"lab": ALIGNED["lab"]},)},
-        "transform needs the columns of all 2 parties for the same people, but 1 of 90 rows are given. Add what is "
-        "missing.",
+        "transform needs one table from each of the 2 parties, with the same people, but the number of tables is 1, "
+        "with 90 rows. Give one such table for each party.",
     ),
     Refused(
         {"act": "transform", "given": (people.X,), "named": False, "hide_local": (1,)},
-        "Only 2 of 3 parties have shared their loadings, but all of them are needed here. Let each party project its "
-        "own columns.",
+        "Only 2 of 3 parties have shared their loadings, but this step needs the loadings of all parties. Let each "
+        "party project its own columns.",
     ),
     Refused(
         {"act": "loadings", "given": (1,), "named": False, "hide_local": (1,)},
-        "The loadings of party 1 are not available (only those of client 0, client 2 are). They are in the file that "
-        "the party's node has written.",
+        "The loadings of party 1 are not available (only client 0, client 2 shared loadings). Read the file that the "
+        "party's node has written, with ColumnsResult.part(path).",
     ),
     Refused(
         {"act": "plot", "given": ("loadings", "/none/such/l.svg"), "hide_local": (0, 1)},
-        'The picture "loadings" needs a result with loadings. Each party can draw its own loadings.',
+        'The picture "loadings" needs a result with loadings. Draw "scree" instead.',
     ),
 ]
 FILLED = [Refused({"center": False}, "^The run was not centered and allowed no missing values")]
@@ -228,7 +228,7 @@ OF_ROBUST = [
     Refused({"use": use}, f"{what} needs a result that only projects rows, but a RobustResult does more. {remedy}")
     for use, what, remedy in (
         (to_sklearn, "scikit-learn's PCA", "Use result.transform instead."),
-        (lambda result: result.to_record(), "A record", "Save it"),
+        (lambda result: result.to_record(), "A record", "Save the result"),
     )
 ]
 PROJECTING = [
@@ -271,14 +271,14 @@ LIMITS = [
     ),
     Refused(
         {"asked": {"level": 0.99, "source": "theory"}, "algorithm": "sparse_pca", "monitor": True},
-        "Limits from theory need orthonormal components, and those of sparse_pca are not. Run with monitor=True.",
+        "Limits from theory need orthonormal components, but the components of sparse_pca are not orthonormal.",
     ),
 ]
 MONITORING = [
     Refused({"only": 4}, "n_components of a Monitor must be a whole number from 1 to 3"),
     Refused(
         {"algorithm": "consensus_rpca", "max_rounds": 2},
-        "Rows cannot be scored by a RobustResult, because its components alone do not describe a row. Run krylov.",
+        "Rows cannot be scored by a RobustResult, because its components alone do not describe a row. Use the",
     ),
     Refused(
         {"algorithm": "ssi", "max_rounds": 3, "dp": DP},
@@ -288,7 +288,7 @@ MONITORING = [
 ]
 SCORED = [Refused({"rows": NAMED[0].drop(columns="b")}, "lack 'b', which the result needs")]
 ROTATED = [
-    Refused({"k": 1}, "A rotation needs at least 2 components, but this result has 1. Ask for more components."),
+    Refused({"k": 1}, "A rotation needs at least 2 components, but this result has 1. Run with more components."),
     *[
         Refused(
             {"algorithm": name, "max_rounds": 5},
@@ -299,11 +299,11 @@ ROTATED = [
     Refused(
         {"algorithm": "covariance", "dp": "dp(epsilon=5.0, delta=1e-6, clip=9.0)"},
         "The components of a run with dp cannot be rotated, because their variances have noise. Use the components "
-        "as they are.",
+        "without a rotation.",
     ),
     Refused(
         {"algorithm": "covariance", "k": 3, "data": [X[:, :2] @ np.ones((2, 4)) for X in TWO]},
-        "Components without variance cannot be rotated, but the smallest variance is .*. Ask for fewer components.",
+        "Components without variance cannot be rotated, but the smallest variance is .*. Run with fewer components.",
     ),
     *[
         Refused({"method": method, "scale": "std"}, words)
@@ -317,8 +317,8 @@ ROTATED = [
 ROTATED_PARTS = [
     Refused(
         {},
-        "Only 1 of 2 parties have shared their loadings, but all of them are needed here. Let each party project its "
-        "own columns.",
+        "Only 1 of 2 parties have shared their loadings, but this step needs the loadings of all parties. Let each "
+        "party project its own columns.",
     )
 ]
 DISTANCES = [
@@ -352,9 +352,7 @@ OTHERS_THAN = [
 ]
 SPOILT = [
     Refused(
-        {"array": array, "to": to},
-        "^The arrays of the result in /.*/r.npz do not fit together, or are not finite.",
-        DataError,
+        {"array": array, "to": to}, "^The arrays of the result in /.*/r.npz do not match, or are not finite.", DataError
     )
     for array, to in (
         ("components_", lambda Z: Z[:-1]),

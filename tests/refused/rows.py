@@ -149,14 +149,14 @@ OF_RUN = [
             (
                 [1e12 * X for X in np.split(GOOD, [20, 40])],
                 {"algorithm": "dcf_pca"},
-                "A step of dcf_pca with eta=0.05 makes the factor .* times longer, so the run does not converge. "
-                'Use step="scaled", or another scale.',
+                "A step of dcf_pca with eta=0.05 makes the factor .* times longer, so the run diverges. "
+                'Use step="scaled".',
             ),
             (
                 [X[:9] for X in shards((9,) * 8, 0.9 ** np.arange(40))],
                 {"algorithm": "triple_pca(local_components=2)", "n_components": 3},
-                "No client has 2 rows or more for each of its shared and own components. Ask for fewer components, "
-                "or join sites.",
+                "No client has 2 rows or more for each of its shared and local components. Ask for fewer components, "
+                "or combine small sites.",
             ),
         )
     ],

@@ -41,8 +41,8 @@ BUDGET = DP(epsilon=2.0, delta=1e-6, clip=3.0)
 HARDLY = DP(epsilon=1e6, delta=1e-6, clip=6.0, noise_seed=3)
 COLLUDING = DP(epsilon=2.0, delta=1e-6, clip=3.0, colluding=3)
 SEEDED = DP(epsilon=2.0, delta=1e-6, clip=3.0, noise_seed=3)
-ALIKE = r"The rows of all clients together are the same row everywhere, so there are no components. Check the"
-SMALL = "too small: squares of .* Numbers must be at least 1e-145|numbers whose squares are 0"
+ALIKE = r"The rows of all clients together are all the same, so there are no components. Check the columns"
+SMALL = "too small: their squares add up to only .* at least 1e-145|numbers whose squares are 0"
 MASKED = "does not support mask, because its answers cannot be summed. "
 SHARE = "^max_share must be "
 PRODUCTS = "does not support max_share, because its answers are not sums of products. Use krylov, ssi"
@@ -292,7 +292,7 @@ SIMULATE = [
     *[
         Refused(
             {"algorithm": "krylov", "init": name},
-            f"^init is {name!r}, but there is no file of this name. Give the result of an earlier run, its file, or "
+            f"^init is {name!r}, but there is no file with this name. Give the result of an earlier run, its file, or "
             "an array with one component per row.$",
         )
         for name in ("random", "none.npz")
@@ -329,12 +329,12 @@ SIMULATE = [
     ),
     Refused(
         {"data": [(GOOD * 1e-22).astype(np.float32)]},
-        "too small: squares of .* Numbers must be at least 1e-18",
+        "too small: their squares add up to only .* at least 1e-18",
         DataError,
     ),
     Refused(
         {"algorithm": "covariance", "data": [np.ones((1, 3))], "n_components": 1, "dp": HARDLY},
-        "With noise, the number of rows is",
+        "The noisy estimate of the number of rows is",
         ValueError,
     ),
     *[
@@ -366,7 +366,7 @@ SIMULATE = [
     *[
         Refused(
             {"data": [np.zeros((9, 3))], "n_components": 1, "center": center},
-            "are zeros only, or numbers whose squares",
+            "contain only zeros, or numbers whose squares",
             DataError,
         )
         for center in (True, False)
@@ -380,7 +380,7 @@ SIMULATE = [
         for scale in ("std", "max_abs")
     ],
     *[
-        Refused({"algorithm": name, "data": [np.zeros((4, 6)), np.zeros((1, 6))]}, "are zeros only", DataError)
+        Refused({"algorithm": name, "data": [np.zeros((4, 6)), np.zeros((1, 6))]}, "contain only zeros", DataError)
         for name in ("consensus_rpca", "dcf_pca")
     ],
     *[
@@ -406,7 +406,7 @@ SIMULATE = [
     ),
     Refused(
         {"algorithm": "median_pca", "data": list(np.random.default_rng(0).standard_normal((6, 1, 5)))},
-        "Half of the clients or more have one row.*Combine clients with few rows",
+        "At least half of the clients have a single row.*Combine clients with few rows",
         DataError,
     ),
     Refused(
@@ -470,17 +470,17 @@ ONE_TABLE = [
         DataError,
     ),
     Refused(on(TABLE * 1j), "This one has 2 dimensions and dtype complex128.", DataError),
-    Refused(on(), "shards is empty. Give a list with one array for each client; for one client, [X].", DataError),
+    Refused(on(), "shards is empty. Give a list with one array for each client, such as [X] for", DataError),
     Refused(
         {"shards": TABLE},
-        "shards is an array of shape (20, 5). Give a list with one array for each client; for one client, [X].",
+        "shards is an array of shape (20, 5). Give a list with one array for each client, such as [X] for one client.",
         DataError,
     ),
     Refused(
         {"shards": scipy.sparse.csr_array(TABLE)}, "shards is a csr_array of shape (20, 5). Give a list", DataError
     ),
     Refused({"shards": "data.npy"}, "shards is 'data.npy'. Give a list with one array for each client", DataError),
-    Refused({"shards": 3}, "shards is 3. Give a list with one array for each client; for one client, [X].", DataError),
+    Refused({"shards": 3}, "shards is 3. Give a list with one array for each client, such as [X] for", DataError),
     Refused(
         on(with_constant(0.0, 3), with_constant(0.0, 3), scale="std"),
         'All rows have the same value in column 3, so scale="std" cannot divide by the deviation. Drop it, or',
@@ -526,14 +526,14 @@ ONE_TABLE = [
     Refused({"algorithm": "ssi", "fraction": 0.0}, "fraction must be above 0 and at most 1, not 0.0."),
     Refused({"algorithm": "ssi", "fraction": 1.5}, "fraction must be above 0 and at most 1, not 1.5."),
     Refused({"algorithm": "ssi", "fraction": "all"}, "fraction must be above 0 and at most 1, not 'all'."),
-    Refused({"fraction": lambda m: None}, "The function given as fraction returned None. Let it return positions"),
+    Refused({"fraction": lambda m: None}, "The function given as fraction returned None. It must return positions"),
     Refused(
         {"checkpoint": "/none/such/run.ckpt"},
-        "The folder of the checkpoint, /none/such, does not exist. Make it first.",
+        "The folder of the checkpoint, /none/such, does not exist. Create it first.",
     ),
     Refused(
         {"fraction": lambda m: [0, 1]},
-        "The function given as fraction named client 1, but the clients are numbered from 0 to 0. Let it return "
+        "The function given as fraction returned client 1, but the clients are numbered from 0 to 0. It must return "
         "positions in shards.",
     ),
     Refused(
@@ -545,7 +545,7 @@ ONE_TABLE = [
 BY_COLUMNS = [
     Refused(
         {"tables": [people.X[:, :5], people.X[:80, 5:]], "scale": "std"},
-        "There are 80 rows at client 1, and 90 at client 0. Keep the rows of the same",
+        "There are 80 rows at client 1, but 90 at client 0. Keep the rows of the same",
         DataError,
     ),
     Refused(
@@ -567,18 +567,18 @@ BY_COLUMNS = [
     ),
     Refused(
         lab(lambda t: t.assign(gene0=1.0)),
-        'There is a constant in column gene0 of client 1 (lab), which scale="std" cannot scale. Drop such columns, '
-        "or use scale=None.",
+        'There is only one distinct value in column gene0 of client 1 (lab), which scale="std" cannot scale. Drop '
+        "such columns, or use scale=None.",
         DataError,
     ),
     Refused(
         {"tables": [people.X, np.column_stack([people.X[:, 0], np.full(90, np.nan)])], "missing": "mean"},
-        "There are no values at all in column 1 of client 1. Leave these columns out.",
+        "There are no values in column 1 of client 1. Leave out such columns.",
         DataError,
     ),
     Refused(
         {"tables": [np.ones((9, 2)), np.zeros((9, 3))], "n_components": 1},
-        "All parties together have the same row everywhere, so there are no components. Check the columns.",
+        "All rows of the joined table are equal, so there are no components. Check the columns of each party.",
         DataError,
     ),
     Refused(
@@ -738,7 +738,7 @@ TRACKED = [
     ),
     Refused(
         {"streams": [np.ones((2, 4))], "n_components": 3},
-        "^The rows of the first step are .*, too few for n_components=",
+        "^The first step has .* of .*, too few for n_components=",
         DataError,
     ),
     Refused(
@@ -780,13 +780,13 @@ TRACKED = [
 AUDITED = [
     Refused(
         {"algorithm": "uda", "masked": True},
-        "masked is for algorithms whose server needs only sums of its clients' answers, and uda needs each answer. "
-        "Use krylov, ssi or faps.",
+        "masked=True works only for algorithms whose server needs only sums of its clients' answers, but uda needs "
+        "each answer. Use krylov, ssi or faps.",
     ),
     Refused(
         {"algorithm": "local_power", "masked": True},
-        "masked is for algorithms whose server needs only sums of its clients' answers, and local_power needs each "
-        "answer. Use krylov, ssi or faps.",
+        "masked=True works only for algorithms whose server needs only sums of its clients' answers, but local_power "
+        "needs each answer. Use krylov, ssi or faps.",
     ),
     Refused(
         {"clients": []},
@@ -797,7 +797,7 @@ AUDITED = [
     Refused({"masked": "yes"}, "masked must be"),
     Refused(
         {"shards": [np.ones((2, 5001))]},
-        "An audit takes at most 5,000 columns, and these rows have 5,001. Take fewer columns.",
+        "An audit supports at most 5,000 columns, but these rows have 5,001. Use fewer columns.",
         DataError,
     ),
     Refused({"algorithm": "ssii"}, "Did you mean 'ssi'?"),
@@ -806,14 +806,14 @@ ESTIMATOR = [
     Refused({"n_components": 9}, "At most 8 components are possible (93 rows, 8 columns), not 9"),
     Refused(
         {"sites": [0]},
-        "sites is given together with several tables, but each of these is already a site. Give one table with "
-        "sites, or several tables without.",
+        "sites is given together with several tables, but each of these tables is a site already. Give one table "
+        "with sites, or several tables without sites.",
     ),
     Refused({"data": GOOD, "sites": [0, 1]}, "inconsistent numbers of samples", ValueError),
     Refused({"data": []}, "Expected 2D array", ValueError),
     Refused(
         {"n_components": 1, "data": GOOD[:1]},
-        "Rows vary about their mean only if there are several, but X has 1 sample. Give more rows.",
+        "A centered PCA needs at least 2 rows, but X has 1 sample. Give more rows.",
         DataError,
     ),
     Refused(

@@ -197,7 +197,7 @@ AS_IT_STANDS = [
 STARTED = [
     Refused(
         {"columns": ["weight", *"abcde"]},
-        "^The result to start from has no column weight. Start from a result that has it, or leave init out.$",
+        "^The result to start from has no column weight. Start from a result with this column, or leave init out.$",
     )
 ]
 MADE = [
@@ -292,7 +292,7 @@ NAMED_STRATEGIES = [
 BESIDE = [
     Refused(
         {"algorithm": "ssi", "fraction": 0.5, "fraction_train": 0.5},
-        "fraction and fraction_train are two names of one setting, but both are given. Keep one",
+        "fraction and fraction_train are two names for one setting, but both are given. Keep one",
     ),
     Refused(
         {"algorithm": "ssi", "min_nodes": 2, "min_train_nodes": 3},

@@ -111,23 +111,19 @@ FRAME = [
     *[
         Refused({"frame": frame, "by": by}, f"^{sentence}", DataError)
         for frame, by, sentence in (
-            (
-                TABLE.replace("west", None),
-                "site",
-                "The site of every row, site, is needed, but there is none in 1 row.",
-            ),
+            (TABLE.replace("west", None), "site", "Column site has no site in 1 row. Name the site of every row"),
             *(
-                (TABLE.assign(site=gap), "site", "The site of every row, site, is needed, but there is none in 1 row.")
+                (TABLE.assign(site=gap), "site", "Column site has no site in 1 row. Name the site of every row")
                 for gap in (pd.array([*SITES[:8], None], dtype="string"), [*range(8), np.nan])
             ),
             (
                 TABLE.assign(site=["a", "NA", "#N/A", *SITES[:6]]),
                 "site",
-                "The site of every row, site, .* there is 'NA', which stands for a missing value, in 2 rows. Fill it",
+                "Column site has 'NA', which stands for a missing value, in 2 rows. Name the site of every row",
             ),
-            (BARE, [*SITES[:7], np.nan, " "], "The site of every row is needed, but there is none in 2 rows."),
-            (TABLE.iloc[:0], "site", "The table has no row. Check"),
-            (TABLE[["site"]], "site", "The table has no column beside the sites. Check"),
+            (BARE, [*SITES[:7], np.nan, " "], "The list of sites has no site in 2 rows. Name the site"),
+            (TABLE.iloc[:0], "site", "The table has no rows. Give a table"),
+            (TABLE[["site"]], "site", "The table has no columns except the column of the sites. Give"),
             (TABLE.set_axis(["a", "site", "b", "site"], axis=1), "site", "The columns of the table have the same name"),
             (
                 TABLE.groupby("site"),
@@ -183,10 +179,10 @@ KEYS = [
     ],
 ]
 SIGN = (
-    "/.*/node (sign_key) is not a private key that can be used. It must be ECDSA, on the curve P-256, P-384 or "
-    "P-521, in OpenSSH or PEM format"
+    "/.*/node (sign_key) is not a usable private key. The key must be ECDSA, on the curve P-256, P-384 or P-521, in "
+    "OpenSSH or PEM format"
 )
-EVERY = "(trusted_keys) is not a public key in OpenSSH format of the kind ECDSA"
+EVERY = "(trusted_keys) is not a usable public key. The key must be ECDSA"
 SIGN_KEY = [
     Refused({"make": make}, sentence)
     for make, sentence in (
@@ -209,7 +205,7 @@ TRUSTED_KEYS = [
         (None, "/.*/trusted (trusted_keys) cannot be read (No such file or directory)."),
         ([], "/.*/trusted (trusted_keys) has no public key."),
         ([b"# nobody", b"  "], "(trusted_keys) has no public key."),
-        ([b"# a comment", b"nonsense"], f"/.*/trusted, line 2 {EVERY}, on the curve P-256, P-384 or P-521. "),
+        ([b"# a comment", b"nonsense"], f"/.*/trusted, line 2 {EVERY}, on the curve P-256, P-384 or P-521, in OpenSSH"),
         ([bytes_of_public(ed25519.Ed25519PrivateKey.generate())], EVERY),
         ([bytes_of_private(ec.generate_private_key(ec.SECP384R1()))], EVERY),
     )

@@ -23,7 +23,7 @@ INDEX = (
     "out with beside=[''], name the other columns with columns=[...], or write the file without it.$"
 )
 TWICE = "a,b,a,c,\n1,2,3,4,\n5,6,7,8,\n"
-ENCODED = ".*hoose other columns with columns=[...], keep these apart with beside=[...], or encode them."
+ENCODED = ".*hoose other columns with columns=[...], read these columns separately with beside=[...], or encode them."
 UNLIKE = (
     ("Age", "age", "'age' and 'Age' differ only by case"),
     ("\u0430ge", "age", "'age' and '\u0430ge' only look alike: 'age' has U+0061, '\u0430ge' has U+0430"),
@@ -85,31 +85,31 @@ TEXT_FILE = [
             ),
             (
                 "a,b\n1 234.5,2\n",
-                "there is '1 234.5' in column a (line 2). Read separators of thousands with thousands=' '.",
+                "there is '1 234.5' in column a (line 2). Read thousands separators with thousands=' '.",
             ),
             ("a,b,\n1,2,\n", "but there is column 3 without a name. .* with beside=[''], or name the "),
             (
                 LETTERS.encode("latin-1"),
-                "^The data file /.*/x.csv is not text in UTF-8: it has the byte 0xf6 in line 1 (byte 3 of it). Write "
-                "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or "
-                "the encoding of the file.",
+                "^The data file /.*/x.csv is not text in UTF-8: it has the byte 0xf6 in line 1 (byte 3 of the line). "
+                "Write csv(path='/.*/x.csv', encoding='latin-1'); for a folder, folder(..., "
+                "encoding={'x': 'latin-1'}), or name another encoding.",
             ),
             (
                 b"a,b\n1,2\n3,\xe94\n",
-                "The data file /.*/x.csv is not text in UTF-8: it has the byte 0xe9 in line 3 (byte 3 of it). Write "
-                "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or "
-                "the encoding of the file.",
+                "The data file /.*/x.csv is not text in UTF-8: it has the byte 0xe9 in line 3 (byte 3 of the line). "
+                "Write csv(path='/.*/x.csv', encoding='latin-1'); for a folder, folder(..., "
+                "encoding={'x': 'latin-1'}), or name another encoding.",
             ),
             (
                 LETTERS.encode("utf-16-le"),
                 "The data file /.*/x.csv has a zero byte in line 1, so it is not text. Write csv(path='/.*/x.csv', "
-                "encoding='utf-16-le'); of a folder, folder(..., encoding={'x': 'utf-16-le'}) if it is in UTF-16.",
+                "encoding='utf-16-le'); for a folder, folder(..., encoding={'x': 'utf-16-le'}) if it is in UTF-16.",
             ),
             (
                 LETTERS.encode("utf-16") + b"\0",
                 "The data file /.*/x.csv is not text in UTF-16: it has bytes that are not text (truncated data). "
-                "Write csv(path='/.*/x.csv', encoding='utf-8'); of a folder, folder(..., encoding={'x': 'utf-8'}), "
-                "or the encoding of the file.",
+                "Write csv(path='/.*/x.csv', encoding='utf-8'); for a folder, folder(..., encoding={'x': 'utf-8'}), "
+                "or name another encoding.",
             ),
             (b"\x1f\x8b\x08\x00", "The data file /.*/x.csv is compressed with gzip. Unpack it."),
             (b"PK\x03\x04\x14\x00", "The data file /.*/x.csv is compressed with zip. Unpack it."),
@@ -127,8 +127,8 @@ TEXT_FILE = [
     *[
         Refused(
             {"content": "a,b,c\n1.5,2,3\n", "options": options},
-            "/.*/x.csv is read with the separator ';', but its first line uses ','. Write "
-            "csv(path='/.*/x.csv', sep=','); of a folder, folder(..., sep={'x': ','}), or leave sep and decimal out.",
+            "/.*/x.csv was read with the separator ';', but its first line uses ','. Write "
+            "csv(path='/.*/x.csv', sep=','); for a folder, folder(..., sep={'x': ','}), or leave sep and decimal out.",
             DataError,
         )
         for options in ("sep=';'", "sep=';', decimal=','", "decimal=','")
@@ -140,7 +140,7 @@ TEXT_FILE = [
     ),
     Refused(
         {"content": "a;b\n3,14;2,7\n", "options": "sep=','"},
-        "Write csv(path='.*', sep=';', decimal=','); of a folder, .*leave sep out",
+        "Write csv(path='.*', sep=';', decimal=','); for a folder, .*leave sep out",
         DataError,
     ),
     Refused(
@@ -161,9 +161,9 @@ TEXT_FILE = [
     ],
     Refused(
         {"content": LETTERS, "options": "encoding='ascii'"},
-        "The data file /.*/x.csv is not text in ascii: it has the byte 0xc3 in line 1 (byte 3 of it). Write "
-        "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or the "
-        "encoding of the file.",
+        "The data file /.*/x.csv is not text in ascii: it has the byte 0xc3 in line 1 (byte 3 of the line). Write "
+        "csv(path='/.*/x.csv', encoding='latin-1'); for a folder, folder(..., encoding={'x': 'latin-1'}), or "
+        "name another encoding.",
         DataError,
     ),
     *[
@@ -184,7 +184,7 @@ TEXT_FILE = [
                 pd.DataFrame(NUMBERED).to_csv(),
                 None,
                 "The first line of /.*/x.csv may be names or values: it has an empty cell and different whole "
-                "numbers. Write csv(path='/.*/x.csv', header=True) or header=False; of a folder, folder(..., "
+                "numbers. Write csv(path='/.*/x.csv', header=True) or header=False; for a folder, folder(..., "
                 "header=True).",
             ),
             (TWICE, "columns=['a']", "but there is 'a' more than once. Give each a different name"),
@@ -206,7 +206,7 @@ TEXT_FILE = [
                 f"2).{ENCODED}",
             ),
             ("1,2\nx,4\n", None, "must hold numbers, but there is 'x' in column 1 (line 2)."),
-            ("a,b\n1,2\n\n3\n", None, "^Line 4 of /.*/x.csv has 1 cell, but the first line has 2. Mend the line."),
+            ("a,b\n1,2\n\n3\n", None, "^Line 4 of /.*/x.csv has 1 cell, but the first line has 2. Correct the line."),
             ("a\n1_000\n", None, "must hold numbers, but there is '1_000' in column a (line 2)."),
         )
     ],
@@ -214,7 +214,7 @@ TEXT_FILE = [
     *[
         Refused(
             {"content": "a,b\n1,2\n", "options": options},
-            "^thousands is '.*', and it must be '.', ',', .* different from decimal. Write thousands='.'.$",
+            "^thousands is '.*', but it must be '.', ',', .* differ from decimal. Write thousands=' ', or .* out.$",
         )
         for options in ("thousands='_'", "thousands=',', decimal=','")
     ],
@@ -245,7 +245,7 @@ ROWS_OF_TEXT = [
             ),
             (
                 {"content": "age,bmi,site\n1,3,a\n2,1,b\n4,2,c\n"},
-                "keep these apart with beside=[...], or encode them.$",
+                "read these columns separately with beside=[...], or encode them.$",
             ),
             ({"content": INDEXED}, INDEX),
         )

@@ -1,1 +1,1 @@
-"""Personalized PCA: shared components of all clients, and own components of each client."""
+"""Personalized PCA: algorithms that find shared components of all clients and local components of each client."""

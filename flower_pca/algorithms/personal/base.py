@@ -1,9 +1,9 @@
 """The base of personalized algorithms: parameters, weights of clients, and ways to start.
 
-`Personalized` runs in two phases. While `state.start` is set, messages search for a first U, in one of
-four ways. In the second phase, each round belongs to the algorithm: `ask` returns what it sends besides
-U and the probe vector, `limits` bounds the answers, and `learn` updates the state from their means.
-Every round also carries the probe of the local components.
+A run has two phases. While `state.start` is set, messages search for a first U in one of four ways. In
+the second phase, three methods of the algorithm define a round: `ask` returns the arrays that the server
+sends in addition to U and the probe vector, `limits` returns bounds of the answers, and `learn` updates
+the state from the mean answers. Every round also contains the probe of the local components.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
 from flower_pca.layers import single as apart
 from flower_pca.rows.local import LocalData
 
-# A bound of a client's mean square, in multiples of the sum of squares of all clients. It is rarely reached.
-_LATER: Final = 4.0
-# The residual of the wanted eigenvectors of the mean projector at which the start ends
-_CLEAR: Final = 1e-3
-# The number of products in a Rayleigh-Ritz step of the probe. Older products belong to local components that
-# have changed.
-_LENGTH: Final = 4
+# A client's mean square is assumed to be below this many times the sum of squares of all clients.
+_SQUARES_FACTOR: Final = 4.0
+# The start ends if the residuals of the wanted eigenvectors of the mean projector are at most this.
+_START_RESIDUAL: Final = 1e-3
+# A Rayleigh-Ritz step of the probe uses this many products, because older products belong to local components
+# that have changed.
+_PROBE_LENGTH: Final = 4
 _VANISHED: Final = 1e-8
 
 
@@ -64,14 +64,15 @@ class Start(BlockLanczos):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         """Return the parts of a client's answer to a message with these arrays."""
-        if "B" not in arrays:  # fewer than requested if the rows have a lower rank
+        if "B" not in arrays:  # If the rows have a lower rank, there are fewer columns than requested.
             return {"E": Part((d, None), Kind.COMPONENTS, own=True)}
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
     def answer(arrays: Arrays, data: LocalData, memory: Arrays, *, say: bool = True) -> tuple[Arrays, Arrays]:
-        """Compute a client's answer in the start: its top components, or its projection of B. It is 0 if
-        `say` is False.
+        """Compute a client's answer in the start: its top components, or its projection of B.
+
+        If `say` is False, the client has weight 0.
         """
         w = 0.0
         if say:
@@ -85,7 +86,7 @@ class Start(BlockLanczos):
         # "E" is the key of all k directions, by which `deflation.narrow` recognizes rows of a lower rank.
         name = "top" if held_out.AUTO in arrays else "E"
         E = memory.get(name, np.empty((0, 0)))
-        if len(E) != data.d:  # the first message, or a node that has lost its memory
+        if len(E) != data.d:  # This is the first message, or the node has lost its memory.
             E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
         image = w * (E @ (E.T @ arrays["B"]))
         return {"w": np.array(w), "P": image}, {name: E}
@@ -93,22 +94,21 @@ class Start(BlockLanczos):
 
 @dataclass(frozen=True)
 class Probe:
-    """Lanczos for lambda_max of P = mean_i V_iV_i': the server sends b, and gets back Pb = mean_i V_i(V_i'b).
+    """Lanczos for lambda_max of P = mean_i V_iV_i'. The server sends b, and receives Pb = mean_i V_i(V_i'b).
 
     The local components change from round to round, so the iteration restarts every few rounds from its
-    best vector. The mean is over the clients that answer. A round without answers only counts as a
-    step.
+    best vector. The mean is over the clients that answer. A round without answers counts only as a step.
 
     Attributes
     ----------
     b : ndarray
         The vector to send, d x 1.
     best : ndarray
-        The best vector known.
+        The best vector so far.
     Q, PQ : ndarray
-        Vectors sent since the last fresh start, and what came back.
+        The vectors sent since the last restart, and their products with P.
     steps : int
-        Rounds so far.
+        The number of rounds so far.
     """
 
     BOUNDS: ClassVar[Mapping[str, float]] = {"Vb": 2.0, "probed": 1.0}
@@ -127,28 +127,29 @@ class Probe:
 
     @staticmethod
     def answer(V: Array, b: Array) -> Arrays:
-        """Compute a client's answer: V(V'b), and 1 to count the client. A node may keep both back, which counts as 0.
+        """Compute a client's answer: V(V'b), and 1 to count the client. A node may withhold both, which counts as 0.
 
-        The answer lies in the span of V, so a few answers reveal V. More than one vector at once would
-        reveal it faster, so they are refused.
+        The answer is in the span of V, so a few answers reveal V. Several vectors at once would reveal V
+        faster, so such a message is refused.
         """
         if b.shape != (len(V), 1):
             raise ProtocolError(
-                f"The probe of own components has shape {b.shape}, but this node needs one vector of {len(V)} "
+                f"The probe of local components has shape {b.shape}, but this node needs one vector of {len(V)} "
                 f"numbers. {OTHER_SERVER}"
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
     @classmethod
     def random(cls, d: int, seed: int) -> Probe:
-        """Begin with a random vector."""
+        """Return a probe that begins with a random vector."""
         b = linalg.random_basis(d, 1, seed)
         none = np.empty((d, 0))
         return cls(b, b, none, none)
 
     def step(self, Pb: Array) -> tuple[Probe, float]:
-        """Take a step, and estimate lambda_max. If the local components stay, the estimate never exceeds
-        the true value.
+        """Return the probe after a step, and an estimate of lambda_max.
+
+        If the local components do not change, the estimate never exceeds the true value.
         """
         Q = np.hstack([self.Q, self.b])
         PQ = np.hstack([self.PQ, Pb])
@@ -156,7 +157,7 @@ class Probe:
         best = linalg.orth(ritz[:, :1])
         rest = linalg.complement(images[:, :1], Q)
         length = float(np.linalg.norm(rest))
-        if Q.shape[1] >= _LENGTH or length <= _VANISHED:
+        if Q.shape[1] >= _PROBE_LENGTH or length <= _VANISHED:
             none = Q[:, :0]
             following = Probe(best, best, none, none, self.steps + 1)
         else:
@@ -168,8 +169,8 @@ class Probe:
 class PersonalState:
     """The state of the server between two rounds.
 
-    It holds U, the start while it lasts, the probe of the local components, theta and the progress.
-    theta is NaN until a client has answered the probe.
+    It holds U, the start (None after the start has ended), the probe of the local components, theta and
+    the progress. theta is NaN until a client has answered the probe.
     """
 
     U: Array
@@ -180,7 +181,7 @@ class PersonalState:
 
     @property
     def everyone(self) -> bool:
-        """Whether the message goes to all clients, although rounds sample a fraction of them: in the start it does."""
+        """Whether the message goes to all clients even if rounds sample a fraction of them, as in the start."""
         return self.start is not None
 
 
@@ -194,15 +195,15 @@ class Personalized(Iterative[S]):
     A run maximizes sum_i w_i [tr(U'S_iU) + tr(V_i'S_iV_i)] with U'U = I, V_i'V_i = I, U'V_i = 0 and S_i
     = X_i'X_i / n_i. The server finds U, with `n_components` columns. V_i stays at client i. Shared and
     local components can be separated if theta = 1 - lambda_max(mean_i V_iV_i') is above 0. Every round
-    takes a step towards theta: the server sends a vector b and gets back sum V_i(V_i'b). Under masks,
-    all clients answer. Otherwise only clients whose nodes agree answer, because a single answer lies in
+    improves an estimate of theta: the server sends a vector b and receives sum V_i(V_i'b). Under masks,
+    all clients answer. Otherwise, only clients whose nodes agree answer, because a single answer is in
     the span of V_i.
 
     E_i are the top `n_components + local_components` eigenvectors of S_i. `init` selects the start:
       "projection"  the leading eigenvectors of sum w_i E_iE_i', by block Lanczos in at most `start_rounds`
-                    rounds. The server needs only sums. A single answer lies in the span of E_i.
-      "upload"      the same eigenvectors at once, from uploaded E_i. They show the server each client's
-                    local components.
+                    rounds. The server needs only sums. A single answer is in the span of E_i.
+      "upload"      the same eigenvectors in one message, from uploaded E_i, which show the server each
+                    client's local components.
       "qu"          like "upload", with E_i scaled by the roots of its eigenvalues (Qu, Ostrouchov,
                     Samatova, Geist 2002).
       "random"      a random block.
@@ -222,12 +223,12 @@ class Personalized(Iterative[S]):
     measured: ClassVar[bool] = False
     pooled: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False
-    # n_components="shared" can count the shared components first, see `algorithms.personal.shared`
+    # With n_components="shared", a run counts the shared components first: see `algorithms.personal.shared`.
     shares: ClassVar[bool] = True
 
     local_components: int | apart.NumbersByClient | str = 1
     weights: str = "equal"
-    # The scaled components of "qu" begin near a saddle if local variances are far above the shared ones.
+    # The default is not "qu", because its U is near a saddle if local variances are much larger than shared ones.
     init: str = "projection"
     start_rounds: int = 6
     collect: bool = False
@@ -267,7 +268,7 @@ class Personalized(Iterative[S]):
 
     @abstractmethod
     def ask(self, state: S) -> Arrays:
-        """Return what a round after the start sends, in addition to the arrays of all personalized algorithms."""
+        """Return the arrays that the algorithm sends in a round, in addition to those of the base class."""
 
     @abstractmethod
     def limits(self, model: Model) -> Mapping[str, Array | float]:
@@ -275,7 +276,7 @@ class Personalized(Iterative[S]):
 
     @abstractmethod
     def learn(self, state: S, mean: Arrays, share: float) -> S:
-        """Return the state after a round, from weighted means and the share of the rows that answered."""
+        """Return the state after a round, from weighted means and the share of rows whose clients answered."""
 
     def start(self, model: Model) -> S:
         d, r = model.d, model.k
@@ -323,8 +324,8 @@ class Personalized(Iterative[S]):
 
     @property
     def additive(self) -> bool:
-        # `collect` and the other starts ask each client for its own components. If clients have different
-        # numbers, a client that differs from all others could be recognized from the sum.
+        # With `collect` or the other starts, each client sends its own components. If clients have different
+        # numbers of components, the sum could reveal a client that differs from all others.
         summed = self.given is not None or self.init in ("projection", "random")
         return summed and not self.collect and self.by_client is None
 
@@ -341,15 +342,15 @@ class Personalized(Iterative[S]):
         """
         if self.weights == "samples":
             return MARGIN * model.n, MARGIN * model.trace
-        return 1.0, _LATER * model.trace
+        return 1.0, _SQUARES_FACTOR * model.trace
 
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
         if state.start is not None:
-            return self._onwards(state, state.start, total)
+            return self._after_start_message(state, state.start, total)
         return self.weigh(state, total, 1.0)
 
     def weigh(self, state: S, total: Arrays, share: float) -> S:
-        """Return the state after a round that follows the start, from its sums and the share of rows that answered."""
+        """Return the state after a round of the second phase, from sums and the share of rows that they cover."""
         weight = float(total["w"])
         mean = {name: np.asarray(a / weight) for name, a in total.items()}
         probed = float(total["probed"])
@@ -362,7 +363,7 @@ class Personalized(Iterative[S]):
     def status(self, state: S) -> Status | None:
         status = super().status(state)
         # The estimate of theta needs some rounds.
-        early = np.any(self._each("own")["own"]) and state.probe.steps < _LENGTH
+        early = np.any(self._each("own")["own"]) and state.probe.steps < _PROBE_LENGTH
         if status is not None and status.outcome is Outcome.CONVERGED and early:
             return None
         return status
@@ -374,7 +375,7 @@ class Personalized(Iterative[S]):
         return metrics
 
     def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
-        """Return what the closing stage needs to know."""
+        """Return the arrays that the closing stage needs."""
         return {
             "b": state.probe.best,
             **self._each("own"),
@@ -394,13 +395,13 @@ class Personalized(Iterative[S]):
         return model.columns
 
     def verify(self, model: Model) -> Status | None:
-        # Residuals of eigenvectors do not apply, because shared components are no eigenvectors.
+        # The status does not depend on residuals, because shared components are not eigenvectors.
         return model.status
 
     def _each(self, name: str, *, beside: int = 0, most: int | None = None) -> Arrays:
-        """Return the part of a message that tells each client its number of local components, plus `beside`.
+        """Return the array of a message with the number of local components of each client, plus `beside`.
 
-        It is one number, or a table of numbers by client.
+        The array is one number, or a table of numbers by client.
         """
         own = self.local_components
         if isinstance(own, str):
@@ -428,7 +429,7 @@ class Personalized(Iterative[S]):
                 value=word,
             )
 
-    def _onwards(self, state: S, way: Start, total: Any) -> S:
+    def _after_start_message(self, state: S, way: Start, total: Any) -> S:
         """Return the state after one round of the start."""
         r = state.U.shape[1]
         progress = replace(state.progress, rounds=state.progress.rounds + 1)
@@ -445,7 +446,7 @@ class Personalized(Iterative[S]):
         U = linalg.orth(ritz[:, :r])
         state = replace(state, U=U, start=following, progress=progress)
         tried = following.rounds >= self.start_rounds
-        if tried or residuals[:r].max() <= _CLEAR or following.block.shape[1] == 0:
+        if tried or residuals[:r].max() <= _START_RESIDUAL or following.block.shape[1] == 0:
             return replace(state, start=None)
         return state
 

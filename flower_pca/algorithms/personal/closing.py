@@ -1,8 +1,8 @@
-"""The closing message of personalized PCA: it orders the shared components, and measures own ones, theta and the error.
+"""The closing message of personalized PCA, which orders shared components and measures local ones, theta and errors.
 
-All personalized algorithms share it. Each client computes or corrects its local components and keeps
-them with their variances, which become its local result (`local_results`). The server orders the shared
-components, and passes theta, the error and the collected components on to `PersonalResult`.
+All personalized algorithms use this message. Each client computes or corrects its local components, and
+keeps them with their variances, which become its local result (`local_results`). The server orders the
+shared components, and passes theta, the error and the collected components on to `PersonalResult`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OWN: Final = "components"  # the key of the local components in a client's local
 
 @dataclass(frozen=True)
 class ClosingState:
-    """The state of the closing message: U, the arrays that go out with it, and the answers, None before they come."""
+    """The state of the closing message: U, the other arrays to send, and the answers, None until they arrive."""
 
     U: Array
     left: dict[str, Array]
@@ -41,9 +41,9 @@ class PersonalClosing(Stage[ClosingState]):
     """Send U once more, so that every client computes and keeps its local components, which are orthogonal to U.
 
     Each client sends C_iU, from which Rayleigh-Ritz orders the shared components within their span and
-    computes their variances. It also sends tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared error
-    of a row. Under masks, or if its node agrees, it sends V_i(V_i'b), from which theta follows. It
-    sends V_i itself only if the run collects local components and its node agrees.
+    computes their variances. The client also sends tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared
+    error of a row. Under masks, or if its node agrees, it sends V_i(V_i'b), from which the server
+    computes theta. It sends V_i only if the run collects local components and the node agrees.
 
     Cost: the same as one round of the algorithm.
     """
@@ -138,7 +138,7 @@ class PersonalClosing(Stage[ClosingState]):
         probed = float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
         overlap = np.nan
-        # If only one of several clients answered the probe, the mean would say nothing about the others.
+        # If only one of several clients answered the probe, theta cannot be estimated for all clients.
         if probed >= min(2.0, clients):
             overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
         collected = state.collected
@@ -168,7 +168,7 @@ def _unfilled(state: ClosingState, clients: int) -> Array:
 
 
 def _own_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
-    """Return the local components beside the final U: exact ones, or the present ones, made orthogonal to U."""
+    """Return the local components for the final U: the exact solution, or the present V made orthogonal to U."""
     U, steps = arrays["U"], int(arrays["steps"])
     V, span = memory.get("V"), deflation.WHOLE
     if steps or not arrays["exact"]:

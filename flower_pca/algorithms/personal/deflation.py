@@ -1,6 +1,6 @@
 """A client's local components: leading eigenvectors of S = X'X / n outside the space of U.
 
-No d x d matrix is formed unless d is small.
+A d x d matrix is computed only if d is small.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_HELD: Final = 2**24  # The most entries of deflated rows that are held in memory
-_SIDE: Final = 4096  # The largest side of a matrix whose dense eigenproblem is solved
-# extra columns of the subspace iteration that replaces a dense eigenproblem on larger sides
-_OVER: Final = 5
+_MOST_ENTRIES: Final = 2**24  # the largest number of entries of deflated rows that are kept in memory
+_SIDE: Final = 4096  # the largest side of a matrix whose dense eigenproblem is solved
+# Larger matrices use subspace iteration with this many additional columns.
+_EXTRA_COLUMNS: Final = 5
 _STEPS: Final = 200
-# residual, relative to the first eigenvalue, at which subspace iteration ends
+# Subspace iteration ends at this residual relative to the first eigenvalue.
 _SETTLED: Final = 1e-10
-_ROUNDING: Final = 1e-9  # If less than this is left of a direction after U is removed, it is rounding.
+_ROUNDING: Final = 1e-9  # After U is removed, a direction shorter than this is only rounding error.
 
-WHOLE: Final = np.empty((0, 0))  # stands for "no restriction": the rows have at least as many directions as requested
+WHOLE: Final = np.empty((0, 0))  # means "no restriction", because the rows have at least the requested rank
 
 
 def product(data: LocalData, W: Array) -> Array:
@@ -36,17 +36,17 @@ def feasible(V: Array, U: Array) -> Array:
     """Return an orthonormal basis of (I - UU')V, with at most d - r columns for U of r columns."""
     V = V[:, : U.shape[0] - U.shape[1]]
     if V.shape[1]:
-        # The polar factor is the nearest orthonormal basis, but it scales short columns up, and with them the
+        # The polar factor is the nearest orthonormal basis, but it scales short columns up, together with their
         # rounding errors along U. So U is removed once more.
         return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U))
     return V
 
 
 def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
-    """Return a d x rank basis of the span of the rows if it has fewer than k directions, or else `WHOLE`.
+    """Return a d x rank basis of the span of the rows if their rank is below k, or else `WHOLE`.
 
-    The basis is computed once in a run: `memory`, which the client keeps between messages, holds it, or
-    the basis E of the start by projection.
+    The basis is computed once in a run. The client keeps it in its `memory`, where the start by
+    projection may also have put a basis E.
     """
     if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
         return memory["narrow"]
@@ -60,7 +60,7 @@ def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
 
 
 def within(V: Array, U: Array, span: Array) -> Array:
-    """Restrict V to the part of the `narrow` span that is orthogonal to U. The result may have fewer columns."""
+    """Return V restricted to the part of the `narrow` span that is orthogonal to U, perhaps with fewer columns."""
     if not len(span):
         return V
     beside = linalg.independent(linalg.complement(span, U), _ROUNDING)
@@ -74,10 +74,10 @@ def own_basis(
 ) -> Array:
     """Return the leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
 
-    If n < d, they follow from the Gram matrix of the deflated rows. If d <= n, they follow from the
-    Gram matrix of the columns, which is cached. If neither matrix is small enough, subspace iteration
-    on the rows finds them. With `steps` above 0, only this many power steps V <- orth((I - UU')SV) are
-    taken from `start`, within the `narrow` span of the rows.
+    If n < d, they are computed from the Gram matrix of the deflated rows. If d <= n, they are computed
+    from the Gram matrix of the columns, which is cached. If neither matrix is small enough, subspace
+    iteration on the rows is used. With `steps` above 0, only this many power steps V <- orth((I - UU')SV)
+    are taken from `start`, within the `narrow` span of the rows.
     """
     r = min(r, data.d - U.shape[1])
     if r < 1:
@@ -89,7 +89,7 @@ def own_basis(
         for _ in range(steps):
             V = feasible(product(data, V), U)
         return within(V, U, span)
-    if data.n < data.d and data.n <= _SIDE and data.n * data.d <= _HELD:
+    if data.n < data.d and data.n <= _SIDE and data.n * data.d <= _MOST_ENTRIES:
         return _by_rows(data, U, r)
     if data.d <= min(data.n, _SIDE):
         return _by_columns(data, U, r)
@@ -97,13 +97,13 @@ def own_basis(
 
 
 def _by_rows(data: LocalData, U: Array, r: int) -> Array:
-    # The rows are deflated before they are squared, so that the part along U does not drown the rest.
+    # The rows are deflated before they are squared, so that rounding errors of the part along U stay small.
     X = data.root().astype(np.float64)
     D = X - (X @ U) @ U.T
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)
     squares = float(np.sum(X * X))
-    # If U explains all, only the rounding of the rows is left, which is eps of their size before squaring.
+    # If U explains everything, only rounding errors remain, of size eps relative to the rows before squaring.
     large = values > max(eps * values[0], eps**2 * squares)
     return linalg.orth(linalg.complement(D.T @ W[:, large], U))
 
@@ -120,7 +120,7 @@ def _by_columns(data: LocalData, U: Array, r: int) -> Array:
 
 
 def _by_iteration(data: LocalData, U: Array, r: int) -> Array:
-    width = min(r + _OVER, data.d - U.shape[1])
+    width = min(r + _EXTRA_COLUMNS, data.d - U.shape[1])
     V = feasible(linalg.random_basis(data.d, width, seed=0), U)
     for _ in range(_STEPS):
         image = linalg.complement(product(data, V), U)
@@ -135,7 +135,7 @@ def _by_iteration(data: LocalData, U: Array, r: int) -> Array:
 
 
 def _leading(H: Array, r: int) -> tuple[Array, Array]:
-    """Return the r largest eigenvalues of a symmetric matrix, largest first, and their vectors."""
+    """Return the r largest eigenvalues of a symmetric matrix, largest first, and their eigenvectors."""
     from scipy.linalg import eigh
 
     largest = (max(0, len(H) - r), len(H) - 1)

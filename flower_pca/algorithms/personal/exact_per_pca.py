@@ -2,23 +2,24 @@
 
 A client keeps nothing between rounds, except a warm start with `local_steps`. The server keeps sums
 (`CachedSums`, for clients that miss a round), and pairs of steps and gradients, from which `Secants`
-extrapolates. Such an extrapolated U must prove itself: if the objective has fallen, `learn` returns to
-the plain step.
+extrapolates. If the objective falls at an extrapolated U, `learn` rejects this U and returns to the
+plain step.
 
 `Secants` is L-BFGS on the Grassmann manifold. Up to a rotation, the plain step polar(Z) is U +
 G(U'Z)^(-1), with the gradient G = (I - UU')Z. It uses U'Z as the curvature in all directions. This
-overestimates the curvature, so the plain step never overshoots, and is short if the objective is flat.
-Two points and their gradients show the true curvature between them. The inverse curvature that
-`Secants.ahead` applies to G agrees with the last pairs, and is a multiple of the plain step's inverse
-in all other directions (Nocedal 1980). Pairs are moved from point to point by rotation and projection.
+overestimates the curvature, so the plain step never overshoots, but it is short if the objective is
+flat. Two points and their gradients show the true curvature between the points. The inverse curvature
+that `Secants.ahead` applies to G agrees with the last pairs, and is a multiple of the plain step's
+inverse in all other directions (Nocedal 1980). Rotation and projection move pairs from one point to
+the next.
 
-If the gradient grows along a pair, the pair does not tell where a maximum is, and the step ignores it.
-But it shows that the maximum is not reached: `Secants.curvature` is the largest curvature along the
-last steps, which is above 0 near a saddle.
+If the gradient grows along a pair, the pair does not show where the maximum is, and the step ignores
+this pair. But the pair shows that the maximum has not been reached: `Secants.curvature` is the largest
+curvature along the last steps, which is above 0 near a saddle.
 
-`Gains` ends a run by its objective, with `gain_tol`. An objective that hardly rises may be near a
-saddle, after which it rises again. There the curvature along the last steps is above 0, or increases
-towards 0. At a maximum, the curvature is below 0 and constant.
+With `gain_tol`, `Gains` can end a run by its objective. If the objective hardly rises, the run may be
+near a saddle, after which the objective rises again. Near a saddle, the curvature along the last steps
+is above 0, or increases towards 0. At a maximum, the curvature is below 0 and constant.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
 
 _ROUNDS: Final = 10  # The run may end if the objective has hardly risen in this many rounds.
-_LATEST: Final = 4  # the number of newest curvatures that have to agree
-_AGREED: Final = 0.2  # their largest spread, relative to the newest one
+_CURVATURES: Final = 4  # the number of newest curvatures that must agree
+_MOST_SPREAD: Final = 0.2  # the largest spread of curvatures that agree, relative to the newest curvature
 
 
 @dataclass(frozen=True)
@@ -66,43 +67,43 @@ class Gains:
     def add(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
         """Return the gains with one more round."""
         objectives = (*self.objectives, objective)[-_ROUNDS - 1 :]
-        return Gains(objectives, (*self.curvatures, curvature)[-_LATEST:], promise, sine)
+        return Gains(objectives, (*self.curvatures, curvature)[-_CURVATURES:], promise, sine)
 
     def without(self) -> Gains:
-        """Return the gains with one more round whose step was given up."""
+        """Return the gains with one more round whose step was rejected."""
         again = (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :]
         return replace(self, objectives=again)
 
     def reason_to_end(self, tol: float) -> str:
-        """Say why less than this share of the objective can still be gained, or return ""."""
-        if len(self.objectives) <= _ROUNDS or len(self.curvatures) < _LATEST:
+        """Return the reason why the objective can grow by at most this share, or "" if it may grow more."""
+        if len(self.objectives) <= _ROUNDS or len(self.curvatures) < _CURVATURES:
             return ""
         best, largest = self.objectives[-1], max(self.curvatures)
         gained = best - self.objectives[0]
         spread = largest - min(self.curvatures)
-        agreed = spread <= _AGREED * abs(self.curvatures[-1])
+        agreed = spread <= _MOST_SPREAD * abs(self.curvatures[-1])
         if max(gained, self.promise) > tol * abs(best) or largest >= 0.0 or not agreed:
             return ""
         return (
-            f"the objective improved by {gained / abs(best):.2g} in {_ROUNDS} rounds (gain_tol={tol:.2g}), and its "
-            "curvature along these steps is negative; the next step would turn the shared components by a sine of "
-            f"{self.sine:.2g}"
+            f"the objective improved only by {gained / abs(best):.2g} in {_ROUNDS} rounds (gain_tol={tol:.2g}), and "
+            "its curvature along the last steps is negative. The next step would turn the shared components by a sine "
+            f"of {self.sine:.2g}"
         )
 
 
 _PAIRS: Final = 10
-# The least cosine between a step and the decrease of the gradient along it
-_BENT: Final = 1e-10
+# A pair shows a maximum if the cosine between the step and the decrease of the gradient exceeds this.
+_LEAST_COSINE: Final = 1e-10
 _LONGEST: Final = 1.0  # the tangent of the largest angle by which a step may turn the subspace
-# A curvature below this share of the plain step's largest one counts as none.
-_VANISHED: Final = 1e-12
-# Below this singular value of ten steps of length one, a direction is a combination of the others.
-_ALIKE: Final = 1e-2
+# Smaller curvatures of the plain step, relative to the largest one, are replaced by this.
+_LEAST_CURVATURE: Final = 1e-12
+# If the steps, scaled to length one, have a singular value below this, one step is a combination of others.
+_LEAST_SINGULAR: Final = 1e-2
 
 
 @dataclass(frozen=True)
 class Secant:
-    """A step s, and the decrease y of the gradient along it: both d x r, and tangent at the newest point."""
+    """A step s, and the decrease y of the gradient along the step. Both are d x r, and tangent at the newest point."""
 
     s: Array
     y: Array
@@ -111,12 +112,12 @@ class Secant:
     def bent(self) -> bool:
         """Whether the gradient falls along the step, as on the way to a maximum."""
         sizes = float(np.linalg.norm(self.s) * np.linalg.norm(self.y))
-        return float(np.sum(self.s * self.y)) > _BENT * sizes
+        return float(np.sum(self.s * self.y)) > _LEAST_COSINE * sizes
 
 
 @dataclass(frozen=True)
 class Secants:
-    """The newest point U, the gradient G = (I - UU')Z there, and up to ten pairs, oldest first."""
+    """The newest point U, the gradient G = (I - UU')Z at this point, and up to ten pairs, oldest first."""
 
     U: Array
     G: Array
@@ -124,11 +125,11 @@ class Secants:
 
     @classmethod
     def begin(cls, U: Array, Z: Array) -> Secants:
-        """Begin at the first point."""
+        """Return the first point, without pairs."""
         return cls(U, linalg.complement(Z, U))
 
     def at_next(self, here: Secants) -> Secants:
-        """Move to the next point, and add the pair of this step."""
+        """Return the next point, with the moved pairs and the pair of this step."""
         turn = linalg.procrustes(self.U, here.U)
         carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
         step = here.tangent(here.U - self.U @ turn)
@@ -136,7 +137,7 @@ class Secants:
         return here.with_pairs([*carried, newest])
 
     def with_try(self, there: Secants) -> Secants:
-        """Stay at this point, and add the pair of a step that was tried and given up."""
+        """Return the same point with the pair of a step that was tried and rejected."""
         turn = linalg.procrustes(there.U, self.U)
         step = self.tangent(there.U @ turn - self.U)
         newest = Secant(step, self.G - self.tangent(there.G @ turn))
@@ -166,7 +167,7 @@ class Secants:
             off = float(np.sum(pair.y * step) / np.sum(pair.s * pair.y))
             step = step + (along - off) * pair.s
         length = linalg.norm2(step)
-        if not length:  # The gradient is 0: there is nowhere to go.
+        if not length:  # The gradient is 0, so no direction increases the objective.
             return None
         step = step * min(1.0, _LONGEST / length)
         promise = float(np.sum(step * self.G))
@@ -175,7 +176,7 @@ class Secants:
     def curvature(self, Z: Array) -> float:
         """Return the largest curvature of the objective along the last steps, in units of the plain step's curvature.
 
-        It is the largest Ritz value of the Hessian on these steps. Near a maximum it is below 0.
+        This is the largest Ritz value of the Hessian on these steps. Near a maximum, it is below 0.
         """
         values, Q = self._plain(Z)
         roots, steps, fallen = np.sqrt(values), [], []
@@ -185,15 +186,15 @@ class Secants:
             steps.append((step / length).ravel())
             fallen.append(((pair.y @ Q) / roots / length).ravel())
         left, sizes, right = np.linalg.svd(np.stack(steps, axis=1), full_matrices=False)
-        apart = sizes > _ALIKE
-        # Sizes that are not apart may be 0 after rounding.
+        apart = sizes > _LEAST_SINGULAR
+        # The excluded sizes may be 0, so they are replaced by 1 before the division.
         H = -(left.T @ np.stack(fallen, axis=1) @ right.T / np.where(apart, sizes, 1.0))[np.ix_(apart, apart)]
         return float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
 
     def _plain(self, Z: Array) -> tuple[Array, Array]:
         """Return the eigenvalues and eigenvectors of U'Z, the curvature that the plain step assumes."""
         values, Q = linalg.eigh_descending(self.U.T @ Z)
-        return np.maximum(values, _VANISHED * values[0]), Q
+        return np.maximum(values, _LEAST_CURVATURE * values[0]), Q
 
     def tangent(self, A: Array) -> Array:
         """Return (I - UU')A."""
@@ -205,29 +206,29 @@ class Secants:
         return replace(self, pairs=bent[-_PAIRS:])
 
 
-_ROUNDING: Final = 1e-13  # the relative decrease of the objective that counts as rounding
+_ROUNDING: Final = 1e-13  # A relative decrease of the objective up to this is only rounding error.
 
 
 @dataclass(frozen=True)
 class ExactState(PersonalState):
-    """The state of `PersonalState`, with what the next step follows from.
+    """The state of `PersonalState`, with the data for the next step.
 
     Attributes
     ----------
     sums : CachedSums
         The sums, and the last answers of clients that may miss a round.
     known : ndarray
-        The plain step from the best U known.
+        The plain step from the best U so far.
     best : float
-        The objective of the best U known.
+        The objective of the best U so far.
     bold : bool
-        Whether the U that was sent is an extrapolation, which has to prove itself.
+        Whether the U that was sent is an extrapolation, which is rejected if the objective falls.
     secants : Secants or None
         The last steps and gradients.
     gains : Gains
         The last objectives and curvatures.
     back : bool
-        Whether the U before was given up. Warm starts that belong to it are given up too.
+        Whether the previous U was rejected. Clients then also reject the warm starts from this U.
     """
 
     sums: CachedSums
@@ -253,14 +254,14 @@ class ExactPerPCA(Personalized[ExactState]):
     For fixed V_i, the objective J(U) = sum w_i tr U'(I - V_iV_i')S_i(I - V_iV_i')U is convex in U, and
     polar(Z) is the maximum of its linearization. Therefore J does not fall, and the next V_i do not
     lower the objective either. No step size is needed. The run ends when ||(I - UU')Z||_F <= tol
-    ||Z||_F, the first-order condition. A quasi-Newton step from there (`Secants`) costs no message. If
-    sum w_i f_i falls after it, the plain step replaces it.
+    ||Z||_F, the first-order condition. A quasi-Newton step (`Secants`) usually replaces the plain step,
+    and costs no message. If sum w_i f_i falls after a quasi-Newton step, the plain step is taken instead.
 
-    A client that misses a round counts with its last answer. Under masks, the server knows no single
-    client's answer. Then U is updated from the clients that answered, by plain steps, until all clients
-    answer again.
+    If a client misses a round, its last answer is used. Under masks, the server does not know single
+    answers. Then U is updated from the clients that answered, by plain steps, until all clients answer
+    again.
 
-    Reference: this package's own. The problem and PerPCA are Shi and Kontar's (see `PerPCA`).
+    Reference: this method is the package's own. The problem and PerPCA are Shi and Kontar's (see `PerPCA`).
     Cost per round: a client forms the Gram matrix of its deflated rows, and computes r2 of its
     eigenvectors. This takes n_i d min(n_i, d) flops (once per run if d <= n_i), or 4 n_i d r2 flops
     a step with `local_steps`. r1 + 1 columns of d floats travel each way.
@@ -349,7 +350,7 @@ class ExactPerPCA(Personalized[ExactState]):
         return {"w": NUMBER, **Probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
-        # f is sent without rounding, because it decides which U is kept.
+        # f is sent without rounding, because the server compares objectives to decide which U to keep.
         return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}
 
     @staticmethod
@@ -363,7 +364,7 @@ class ExactPerPCA(Personalized[ExactState]):
         span = deflation.WHOLE
         if steps:
             span = deflation.narrow(data, U.shape[1] + own, memory)
-        # After a U that was given up, the warm start is that of the message before.
+        # If the previous U was rejected, the client starts from the V of the message before that U.
         start = memory.get("before" if arrays.get("back") else "V")
         V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
         SW = deflation.product(data, np.hstack([U, V]))
@@ -390,19 +391,20 @@ class ExactPerPCA(Personalized[ExactState]):
         before = state.sums.last
         sums, total, share = state.sums.add(total)
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
-            # Some clients have never answered. U stays, so that it does not follow those that were asked first.
+            # New clients have answered, and others may follow. U stays, so that it does not depend on which clients
+            # were asked first.
             return self._wait(replace(state, sums=sums))
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:
             return self.weigh(state, total, share)
-        # The objective of some clients cannot be compared with the objective of all, so an extrapolated U is
-        # not proven.
+        # The objective of some clients cannot be compared with the objective of all clients, so an extrapolated U
+        # is rejected.
         if state.bold:
             return self._wait(state)
         return replace(self.weigh(state, total, share), secants=None)
 
     def _wait(self, state: ExactState) -> ExactState:
-        """Return the state after a round that says nothing about U. An extrapolated U is replaced by the plain step."""
+        """Return the state after a round that does not change U. The plain step replaces an extrapolated U."""
         if state.bold:
             state = replace(state, U=state.known, bold=False)
         return replace(state, secants=None, progress=state.progress.step(state.progress.error))
@@ -419,7 +421,7 @@ class ExactPerPCA(Personalized[ExactState]):
         error = off / (float(np.linalg.norm(Z)) or 1.0)
         image, progress = linalg.polar(Z), state.progress.step(error, gain=f)
         state = replace(state, known=image, best=f, back=False, progress=progress)
-        # The kept answers of absent clients belong to an older U, so the curvature would be wrong.
+        # The last answers of absent clients belong to an older U, so the curvature would be wrong.
         if share < 1.0 or self.acceleration == "none":
             return replace(state, U=image, bold=False, secants=None, gains=Gains())
         secants = Secants.begin(state.U, Z)
@@ -440,7 +442,7 @@ class ExactPerPCA(Personalized[ExactState]):
         words = state.gains.reason_to_end(self.gain_tol)
         if not words:
             return None
-        return Status(Outcome.SETTLED, f"{words}, after {labels.count(state.progress.rounds, 'round')}")
+        return Status(Outcome.SETTLED, f"{words} (after {labels.count(state.progress.rounds, 'round')})")
 
     def metrics(self, state: ExactState) -> dict[str, float]:
         metrics = super().metrics(state)

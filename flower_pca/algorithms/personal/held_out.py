@@ -1,15 +1,16 @@
-"""The number of local components that a client chooses by itself (local_components="auto"), from held-out rows.
+"""The choice of the number of local components by a client (local_components="auto"), from held-out rows.
 
-A fixed random draw splits a client's rows into five parts (`rows.folds`). The client has statistics of
-each part that were fixed before the first message. Each part is held out in turn: directions are found
-from the other four parts, largest first. The mean square of the held-out rows along each direction is
-compared with two figures: the mean square that is left in a direction not yet taken, and the noise of
-the columns in the direction (`noise_along`). A direction counts if it has more than twice the larger
-figure, by a standard error over the five parts. All directions up to the last such direction count.
+A fixed random draw splits a client's rows into five parts (`rows.folds`). The statistics of each part
+are fixed before the first message. Each part is held out in turn, and the leading directions of the
+other four parts are computed. The mean square of the held-out rows along each direction is compared
+with two numbers: the mean square per remaining direction, and the noise of the columns in the direction
+(`noise_along`). A direction counts if its mean square exceeds twice the larger number by at least a
+standard error over the five parts. All directions up to the last such direction count.
 
-In the same way, a client checks how many directions of U its held-out rows support. It takes as many
-local components as it has counted directions beyond these. The count is made once in a run, and the
-check of U is repeated if U has moved. Both hardly depend on how precise U is.
+In the same way, a client checks how many directions of U its held-out rows support. The number of local
+components is the number of counted directions minus the number of supported directions of U. A client
+counts once in a run, and repeats the check of U if U has moved. Both results hardly depend on the
+precision of U.
 """
 
 from __future__ import annotations
@@ -29,35 +30,35 @@ from flower_pca.rows import fixed, folds
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 
-_CLEAR: Final = 2.0  # multiples of the noise that a direction must exceed
-_ROUNDS: Final = 8  # the most rounds in which noise and number of directions settle
-_SETTLED: Final = 0.05  # The noise has settled if the last round moves that of every column by at most this share.
-# The most columns that are regressed on each other
-_REGRESSED: Final = 4096
-# The most columns for each row in these regressions, so that a quarter of the rows is left to estimate noise
-_ENOUGH: Final = 0.75
-# The share of a column's variance that stays as noise even if the column is a sum of others
+_NOISE_FACTOR: Final = 2.0  # A direction must exceed this multiple of the noise.
+_ROUNDS: Final = 8  # the most iterations that alternate between noise and number of directions
+_SETTLED: Final = 0.05  # The noise has settled if an iteration changes no column's noise by more than this share.
+# The largest number of columns that are regressed on each other
+_MOST_REGRESSED: Final = 4096
+# The largest ratio of columns to rows in these regressions, so that a quarter of the rows is left for the noise
+_COLUMNS_PER_ROW: Final = 0.75
+# The share of a column's variance that counts as noise even if the column is a sum of other columns
 _RIDGE: Final = 1e-9
-_ALONE: Final = 0.05  # The least share of a column that directions are assumed to leave free
+_LEAST_UNEXPLAINED: Final = 0.05  # the smallest share of a column that directions are assumed to leave unexplained
 
 
 def clear(along: Array, noise: Array) -> Array:
-    """Return which directions exceed twice the noise by a standard error over the parts.
+    """Return a mask of the directions that exceed twice the noise by a standard error over the parts.
 
     `along` and `noise` have a row for each part and a column for each direction.
     """
-    margin = along - _CLEAR * noise
+    margin = along - _NOISE_FACTOR * noise
     error = margin.std(axis=0, ddof=1) / np.sqrt(len(margin))
     return np.asarray(margin.mean(axis=0) > error)
 
 
 def last(found: Array) -> int:
-    """Return the number of directions up to the last clear one."""
+    """Return the number of directions up to and including the last one that counts."""
     return int(np.flatnonzero(found).max(initial=-1)) + 1
 
 
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
-    """Return each part with the leading directions of the other parts: at most `most`, or half of the columns."""
+    """Return each part with the leading directions of the other parts, at most `most` or half as many as columns."""
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)
@@ -65,10 +66,10 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
-    """Return for each part the mean square along each direction, and the mean square left per remaining direction.
+    """Return for each part the mean square along each direction, and the mean square per remaining direction.
 
-    The second is the mean squared residual of the part's rows after that direction, divided by the
-    number of directions not yet taken.
+    The second result is the mean squared residual of the part's rows after the direction is removed,
+    divided by the number of remaining directions.
     """
     along, left = [], []
     for part, V in found:
@@ -81,23 +82,24 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
 
 
 def noise_along(found: Sequence[tuple[Any, Array]], columns: Array) -> Array:
-    """Return the noise that each part has along its directions, if these are the variances of the columns' noise."""
+    """Return the noise of each part along its directions, from the noise variance of each column."""
     return _cut([columns @ V**2 for _, V in found])
 
 
 def by_column(parts: Sequence[FixedData], most: int) -> Array:
-    """Return the variance of the noise in each column: the part that none of at most `most` directions explains.
+    """Return the variance of the noise in each column, which is not explained by at most `most` directions.
 
     If there are enough rows, the first guess is the residual of each column after a regression on all
-    others. Otherwise it is the variance. Then two steps alternate: with columns scaled to equal noise,
-    find the directions that count, and with these directions, estimate the noise.
+    other columns. Otherwise it is the variance. Then two steps alternate. The first step scales columns
+    to equal noise, and finds the directions that count. The second step estimates the noise, given these
+    directions.
     """
     noise = _guess(parts)
     for _ in range(_ROUNDS):
         even = [_WeightedRows(part, _inverse(np.sqrt(noise))) for part in parts]
         found = directions(even, most)
         before = noise
-        noise = noise * _beside(found, last(clear(*residuals(found))))
+        noise = noise * _noise_beyond(found, last(clear(*residuals(found))))
         if np.allclose(noise, before, rtol=_SETTLED):
             break
     return np.asarray(noise)
@@ -107,19 +109,19 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     n = sum(part.n for part in parts)
     d = parts[0].d
     variances = np.sum([part.squares() for part in parts], axis=0) / n
-    if d > min(_ENOUGH * n, _REGRESSED):
+    if d > min(_COLUMNS_PER_ROW * n, _MOST_REGRESSED):
         return np.asarray(variances)
     scale = _inverse(np.sqrt(variances))
     C = folds.Together(parts).gram() / n
     S = C * scale * scale[:, None] + _RIDGE * np.eye(d)
     constant = np.diag(1.0 * (scale == 0.0))
-    # The residual of each column after its regression on all others
+    # These are the residual variances of each column after a regression on all other columns.
     left = variances / np.diag(np.linalg.inv(S + constant))
     # The regressions have used d of n degrees of freedom, so the residuals are too small.
     return np.asarray(left * n / (n - d))
 
 
-def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
+def _noise_beyond(found: Sequence[tuple[Any, Array]], r: int) -> Array:
     """Return the mean square of each column in held-out rows after the first r directions are removed."""
     beside = []
     for part, most in found:
@@ -128,13 +130,13 @@ def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
         across = 2.0 * SV - V @ (V.T @ SV)
         explained = np.sum(across * V, axis=1)
         squares = part.squares() / part.n - explained
-        free = np.maximum(1.0 - np.sum(V**2, axis=1), _ALONE)
+        free = np.maximum(1.0 - np.sum(V**2, axis=1), _LEAST_UNEXPLAINED)
         beside.append(np.maximum(squares, _RIDGE) / free)
     return np.asarray(np.mean(beside, axis=0))
 
 
 class _WeightedRows:
-    """Rows whose columns are multiplied by weights."""
+    """A view of rows in which each column is multiplied by a weight."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 
@@ -167,24 +169,24 @@ def _inverse(a: Array) -> Array:
 
 
 def _cut(parts: Sequence[Array]) -> Array:
-    """Return the arrays cut to the length of the shortest one."""
+    """Return the arrays, shortened to the length of the shortest array."""
     least = min(map(len, parts))
     return np.array([a[:least] for a in parts])
 
 
 AUTO: Final = "auto"
 ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
-CHOSEN: Final = "chosen"  # The key of the number in a client's memory, and in its last answer.
+CHOSEN: Final = "chosen"  # the key of the number in a client's memory, and in its last answer
 SHARED: Final = "shared_block"  # the key in the model of the block from `shared`, with which the algorithm begins
-MOST: Final = 10  # the most local components that a client chooses by itself
-FEW: Final = 1  # the number for a client with too few rows to hold some out
-# If U has moved by more than this sine since the choice, the client chooses anew.
-_MOVED: Final = 0.01
-_TIMES: Final = 20  # the most choices, so that a run ends
+MOST: Final = 10  # the largest number of local components that a client can choose
+FEW: Final = 1  # the number of local components of a client with too few rows to hold some out
+# If U has moved by more than this sine since the last choice, the client chooses again.
+_MOST_MOVED: Final = 0.01
+_MOST_CHOICES: Final = 20  # the largest number of choices, so that a run ends
 
 
 def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays]:
-    """Return the number of local components beside the message's U, and what the client keeps of this choice."""
+    """Return the number of local components that the client chooses for U, and the memory of this choice."""
     components = int(arrays["own"])
     if AUTO not in arrays:
         return components, {}
@@ -192,12 +194,14 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     if data.n < folds.FEWEST:
         return min(FEW, components), {CHOSEN: np.array(-1)}
     U = arrays["U"]
-    choice = {name: memory[name] for name in _KEPT if name in memory}
-    if len(choice) < len(_KEPT) or choice["beside"].shape != U.shape:
+    choice = {name: memory[name] for name in _CHOICE_KEYS if name in memory}
+    if len(choice) < len(_CHOICE_KEYS) or choice["beside"].shape != U.shape:
         most = min(U.shape[1] + components, data.d)
         counted, known = count(data, most)
         choice = {"counted": np.array(counted), **known, "times": np.array(0)}
-    if "beside" not in choice or (choice["times"] < _TIMES and linalg.sin_theta(choice["beside"], U) > _MOVED):
+    if "beside" not in choice or (
+        choice["times"] < _MOST_CHOICES and linalg.sin_theta(choice["beside"], U) > _MOST_MOVED
+    ):
         own = int(choice["counted"]) - seen(data, U, choice)
         choice |= {CHOSEN: np.array(min(max(own, 0), components)), "beside": U}
         choice["times"] = np.array(choice["times"] + 1)
@@ -205,19 +209,18 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
 
 
 def require_all_numbers(own: int, *, full: bool = False) -> None:
-    """Refuse a choice among fewer numbers than usual: two such sums would reveal which clients chose larger ones.
+    """Refuse a limit other than `MOST`, because sums with two limits would reveal which clients chose larger numbers.
 
-    `full` says that U and the local components take all columns, so that there are no more numbers.
+    `full` means that U and the local components span all columns, so that the limit must be smaller.
     """
     if own != MOST and not (full and 0 <= own < MOST):
         raise ProtocolError(
-            f"The server lets this client choose among up to {own} own components, but at most {MOST} are possible. "
-            f"{OTHER_SERVER}"
+            f"The server limits this client to {own} local components, but the limit must be {MOST}. {OTHER_SERVER}"
         )
 
 
 def leading(arrays: Arrays, data: LocalData) -> int:
-    """Return the number of own directions from which a client starts: those that count, but no fewer than U has."""
+    """Return the number of directions with which a client starts: the counted ones, but at least as many as U has."""
     most = int(arrays["k"])
     if AUTO not in arrays:
         return most
@@ -229,7 +232,7 @@ def leading(arrays: Arrays, data: LocalData) -> int:
 
 
 def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
-    """Return how many directions, at most `most`, stand out from the noise, and the noise by part and by column."""
+    """Return how many directions, up to `most`, stand out from the noise, and the noise of each part and column."""
     parts = fixed.parts(data)
     columns = by_column(parts, most)
     found = directions(parts, most)
@@ -266,7 +269,7 @@ def answer(chosen: Arrays) -> Array:
 
 
 def words(counts: Array) -> str:
-    """Describe the numbers that clients have chosen, from the sum of all answers."""
+    """Return a sentence about the numbers that clients have chosen, from the sum of all answers."""
     said = "Local components: chosen by each client from held-out parts of its rows"
     *clients, few = (int(n) for n in np.rint(counts))
     found = [f"{r} at {labels.count(n, 'client')}" for r, n in enumerate(clients) if n >= 1]
@@ -280,11 +283,11 @@ def words(counts: Array) -> str:
 
 
 def largest(counts: Array) -> int:
-    """Return the largest number that a client is known to have chosen, or the largest allowed one if none is known."""
+    """Return the largest number that a client has chosen, or the largest allowed number if no choice is known."""
     chosen = [*range(len(counts) - 1), FEW]
     pairs = zip(chosen, counts, strict=True)
     there = [number for number, clients in pairs if round(clients) >= 1]
     return max(there, default=len(counts) - 2)
 
 
-_KEPT: Final[tuple[str, ...]] = (CHOSEN, "counted", "noise", "columns", "beside", "times")
+_CHOICE_KEYS: Final[tuple[str, ...]] = (CHOSEN, "counted", "noise", "columns", "beside", "times")

@@ -1,8 +1,8 @@
 """PerPCA: personalized PCA by gradient steps on Stiefel manifolds, as in the paper.
 
-If the step depends on the largest ||S_i||, a first message measures it. The rounds of `Personalized`
-follow. A client takes one gradient step on its pair of shared and local components per round (`_step`),
-in one of the paper's two ways.
+If the step depends on the largest ||S_i||, a first message measures this norm. The rounds of
+`Personalized` follow. In each round, a client takes one gradient step on its shared and local components
+(`_step`), in one of the paper's two ways.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from flower_pca.rows.local import LocalData
 
 RETRACTIONS: Final = {"polar": linalg.polar, "qr": linalg.orth}
 _STEP: Final = 0.5  # the first step, in multiples of 1 / max_i ||S_i||_2
-_LONGEST: Final = 16.0
-# factors of the step after a round that raised the objective, and after any other round
+_LONGEST: Final = 16.0  # the largest step in the same units
+# The step is multiplied by _LONGER after a round that raised the objective, and by _SHORTER after any other round.
 _LONGER, _SHORTER = 2.0, 0.25
-# factor of the longest step, after the objective has fallen from no higher than before
-_LOWER: Final = 0.5
+# The largest step is multiplied by this if the objective falls and was no higher than before an earlier fall.
+_LONGEST_FACTOR: Final = 0.5
 
 
 @dataclass(frozen=True)
 class PerState(PersonalState):
-    """The state of `Personalized`, with what the step depends on.
+    """The state of `Personalized`, with the numbers on which the step depends.
 
     Attributes
     ----------
     norm : float
-        max_i ||S_i||_2, 0 until it is measured.
+        max_i ||S_i||_2, or 0 until it is measured.
     seed : int
         The seed of the first local components.
     objective : float
@@ -49,7 +49,7 @@ class PerState(PersonalState):
     longest : float
         The largest step that is still allowed.
     peak : float
-        The highest objective that a step has fallen from.
+        The highest objective before a round in which it fell.
     """
 
     norm: float
@@ -76,9 +76,9 @@ class PerPCA(Personalized[PerState]):
     Choice 2 is stable for any step, but its fixed points have an error that grows with the step. Choice
     2 needs the polar factor, because the first columns of a QR do not depend on the later ones.
 
-    The step is eta = step / max_i ||S_i||_2, for which each client sends one number in a message of its
-    own, or an absolute `eta`, as in the paper (0.1). The client with the largest ||S_i|| shortens the
-    steps of all clients, so by default the step grows as long as the objective grows: see `step`.
+    The step is eta = step / max_i ||S_i||_2, for which each client sends one number in an additional
+    message, or an absolute `eta`, as in the paper (0.1). The client with the largest ||S_i|| shortens
+    the steps of all clients, so by default the step grows as long as the objective grows: see `step`.
 
     Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024,
     Algorithms 1, 2.
@@ -104,8 +104,8 @@ class PerPCA(Personalized[PerState]):
     step : float or None, default=None
         The step in multiples of 1 / max_i ||S_i||_2. By default it begins at 0.5. With choice=1 it then doubles after
         every round that raises the objective, up to 16, and falls to a quarter, but not below 0.5, after any other
-        round. If the objective falls again from no higher than before, the largest step is halved, because otherwise
-        steps could go up and down for ever.
+        round. If the objective falls again and was no higher than before an earlier fall, the largest step is halved,
+        because otherwise steps could go up and down without end.
     eta : float or None, default=None
         If given, the absolute step, in place of `step`.
     oversample : int, default=0
@@ -161,8 +161,8 @@ class PerPCA(Personalized[PerState]):
             checks.number(f"eta of {self.name}", self.eta, least=1e-300, remedy="Leave it out for a scale-free step.")
         if self.choice == 2 and self.retraction == "qr":
             raise ConfigError(
-                f'choice 2 of {self.name} needs retraction="polar", because the columns of a QR do not take each '
-                'other into account. Add retraction="polar".',
+                f'choice=2 of {self.name} needs retraction="polar", because the first columns of a QR ignore the later '
+                'ones. Use retraction="polar".',
                 setting="retraction",
                 value=self.retraction,
             )
@@ -196,7 +196,7 @@ class PerPCA(Personalized[PerState]):
         if state.norm:
             return super().server(state, total, answered)
         progress = replace(state.progress, rounds=state.progress.rounds + 1)
-        # Rows of zeros have no norm: 0 stands for one that is still to be asked for.
+        # If all rows are 0, the norm is 0 as well. It is replaced by 1, because 0 means that it was not measured yet.
         return replace(state, norm=total or 1.0, progress=progress)
 
     def ask(self, state: PerState) -> Arrays:
@@ -209,12 +209,12 @@ class PerPCA(Personalized[PerState]):
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         w, wS = self.largest(model)
-        # U + eta (S U - W (W'SU + U'SW) / 2)
+        # The answer is U + eta (S U - W (W'SU + U'SW) / 2).
         return {"M": w + 2.0 * (self.eta or 0.0) * wS, "f": 0.0}
 
     @property
     def additive(self) -> bool:
-        # max_i ||S_i||_2, which `step` is in proportion to, is no sum
+        # Without `eta`, the step depends on max_i ||S_i||_2, which is not a sum over clients.
         return self.eta is not None and super().additive
 
     @staticmethod
@@ -228,10 +228,9 @@ class PerPCA(Personalized[PerState]):
         own, chosen = held_out.number(arrays, data, memory)
         V = memory.get("V", U[:, :0])
         span = deflation.narrow(data, U.shape[1] + own, memory)
-        # a newcomer, or a node that has lost its memory
+        # A new client, or a node that has lost its memory, starts from random local components. They must differ
+        # between clients, because equal ones would look like shared components.
         if V.shape != (data.d, min(own, data.d - U.shape[1])):
-            # Were the own components of all clients drawn alike, they could not be told from shared
-            # ones.
             seed = int(arrays["seed"]) + data.fingerprint()
             V = linalg.random_basis(data.d, own, seed=seed)
         beside = deflation.within(deflation.feasible(V, U), U, span)
@@ -247,21 +246,22 @@ class PerPCA(Personalized[PerState]):
         U = RETRACTIONS[self.retraction](M)
         turned = float(np.linalg.norm(linalg.complement(M, state.U)))
         error = turned / (self.eta or state.step) / np.sqrt(max(U.shape[1], 1))
-        if not f >= state.objective:  # it has to rise again
+        if not f >= state.objective:  # After a fall, a rise above the lower objective counts as progress.
             before = replace(before, gained=f)
-        state = self._following(state, f)
+        state = self._with_next_step(state, f)
         return replace(state, U=U, objective=f, progress=before.step(error, gain=f))
 
-    def _following(self, state: PerState, f: float) -> PerState:
-        """With the step that follows a round with this objective."""
+    def _with_next_step(self, state: PerState, f: float) -> PerState:
+        """Return the state with the step of the next round, after a round with objective f."""
         if self.step is not None or self.choice == 2:
             return state
         if f > state.objective:
             return replace(state, step=min(state.step * _LONGER, state.longest))
         longest, peak = state.longest, max(state.peak, state.objective)
-        # Falls are a part of growing while each is from higher up; else it goes round in a circle.
+        # A fall is harmless if the objective was higher than before all earlier falls. Otherwise the steps may go
+        # up and down without end, so the largest step is halved.
         if state.objective <= state.peak:
-            longest = max(longest * _LOWER, _STEP)
+            longest = max(longest * _LONGEST_FACTOR, _STEP)
         step = min(max(state.step * _SHORTER, _STEP), longest)
         return replace(state, step=step, longest=longest, peak=peak)
 
@@ -286,7 +286,7 @@ def _step(W: Array, G: Array, r: int, arrays: Arrays) -> tuple[Array, Array]:
         return W[:, :r], W[:, r:]
     WG = W.T @ G
     W = W + eta * (G - W @ (WG + WG.T) / 2.0)
-    # U_i goes out as it is, as in the paper: the server retracts the mean of all.
+    # As in the paper, U_i is sent without a retraction, because the server retracts the mean.
     if arrays["polar"]:
         return W[:, :r], linalg.polar(W[:, r:])
     return W[:, :r], linalg.orth(W[:, r:])

@@ -1,13 +1,14 @@
-"""The number of shared components: directions that most clients have in common, among those that stand out from noise.
+"""The number of shared components, which are directions that stand out from noise at most clients.
 
-Each client counts the directions along which held-out rows contain more than noise, in the same way as
-it chooses the number of its local components (`algorithms.personal.held_out`). E_i are these directions
-of all its rows. A direction that all clients share is in the span of every E_i, so it belongs to an
-eigenvalue of P = mean_i E_iE_i' near 1. A local direction of one client is in the span of another E_i
-only by chance. Eigenvalues above `CUT` count as shared, which corresponds to three clients of four.
+Each client counts the directions along which held-out rows contain more than noise, as in the choice of
+the number of local components (`algorithms.personal.held_out`). E_i holds this number of leading
+directions of all rows of client i. A direction that all clients share is in the span of every E_i, so it
+belongs to an eigenvalue of P = mean_i E_iE_i' near 1. A local direction of one client is in the span of
+another E_i only by chance. Directions with eigenvalues above `CUT` count as shared, which corresponds to
+three of four clients.
 
-P is known by products, from block Lanczos. Ritz values never exceed eigenvalues, so no direction is
-counted that is not shared. The algorithm starts from the leading directions.
+Block Lanczos needs only products with P. Ritz values never exceed eigenvalues, so no direction counts
+as shared that is not. The algorithm then starts from the leading directions.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from flower_pca.rows.local import LocalData
 SHARED: Final = "shared"  # the value of n_components that requests this stage
 CUT: Final = 0.75
 MOST: Final = 10  # the most shared components that can be found
-FEWEST: Final = 3  # fewer clients have too much in common by chance
+FEWEST: Final = 3  # the fewest clients, because fewer clients have too much in common by chance
 _ROUNDS: Final = 6
-_KEPT: Final = "clear"  # the key of a client's E in its memory
-_SETTLED: Final = 0.1  # the largest residual of the Ritz values that count, and of the next one
+_MEMORY_KEY: Final = "clear"  # the key of a client's E in its memory
+_MOST_RESIDUAL: Final = 0.1  # the largest residual of the Ritz values that count, and of the next one
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,13 @@ class SharedState(BlockLanczos):
     Attributes
     ----------
     clients : int
-        How many clients have told.
+        The number of clients that have answered.
     values : ndarray or None
-        Ritz values of P, largest first.
+        The Ritz values of P, largest first.
     basis : ndarray or None
-        Their vectors.
+        The Ritz vectors of P.
     found : bool
-        Whether the number is known.
+        Whether the number of shared components is known.
     """
 
     clients: int = 0
@@ -63,7 +64,7 @@ class SharedState(BlockLanczos):
 
     @property
     def everyone(self) -> bool:
-        """Whether the message goes to all clients, although rounds sample a fraction of them: it does."""
+        """Whether the message goes to all clients even if rounds sample a fraction of them. This is always so."""
         return True
 
 
@@ -71,9 +72,9 @@ class SharedState(BlockLanczos):
 class Shared(Stage[SharedState]):
     """Count the directions that clients share, from sums of products of each client's projector with a block.
 
-    Cost: once, a client chooses its own number of components, for which it computes the leading
-    directions of four fifths of its rows five times. `MOST + 2` columns of d floats travel each way,
-    in one to `_ROUNDS` messages.
+    Cost: once in a run, a client chooses its number of components. For this, it computes the leading
+    directions of four fifths of its rows five times. `MOST + 2` columns of d floats travel each way, in
+    one to `_ROUNDS` messages.
     """
 
     name: ClassVar[str] = SHARED
@@ -101,13 +102,13 @@ class Shared(Stage[SharedState]):
         B = arrays["B"]
         if data.n < folds.FEWEST:
             return {"P": np.zeros(B.shape), "clients": np.array(0.0)}, memory
-        E = memory.get(_KEPT, np.empty((0, 0)))
-        if len(E) != data.d:  # the first message, or a node that has lost its memory
+        E = memory.get(_MEMORY_KEY, np.empty((0, 0)))
+        if len(E) != data.d:  # This is the first message, or the node has lost its memory.
             most = min(MOST + held_out.MOST, data.d)
             count, _ = held_out.count(data, most)
             E = data.top(count)[0].astype(np.float64)
         up = {"P": E @ (E.T @ B), "clients": np.array(1.0)}
-        return up, {**memory, _KEPT: E}
+        return up, {**memory, _MEMORY_KEY: E}
 
     def server(self, state: SharedState, total: Arrays, answered: frozenset[int]) -> SharedState:
         clients = round(float(total["clients"]))
@@ -120,8 +121,8 @@ class Shared(Stage[SharedState]):
             )
         state, values, basis, residuals = state.step(total["P"] / clients)
         first = slice(int(np.sum(values > CUT)) + 1)
-        # A Ritz value may still cross the cut if it is nearer to it than its residual.
-        allowed = np.minimum(_SETTLED, np.abs(values[first] - CUT))
+        # If the distance of a Ritz value from the cut is below its residual, the eigenvalue may be on the other side.
+        allowed = np.minimum(_MOST_RESIDUAL, np.abs(values[first] - CUT))
         settled = bool(np.all(residuals[first] <= allowed))
         found = settled or not state.block.shape[1] or state.rounds >= _ROUNDS
         return replace(state, clients=clients, values=values, basis=basis, found=found)
@@ -133,15 +134,15 @@ class Shared(Stage[SharedState]):
 
     def finish(self, state: SharedState, model: Model) -> Model:
         values, basis = state.values, state.basis
-        # The number was found before the set of clients changed.
+        # If nothing was computed, the number was already found before the set of clients changed.
         if values is None or basis is None:
             return model
         above = int(np.sum(values > CUT))
         r = min(above, MOST, model.d - 1)
         if not r:
             raise DataError(
-                f"No component is shared by {CUT:.0%} of the clients (the most common one by {values[0]:.0%}). Give a "
-                f"number, for example {option('n_components', 2)}.",
+                f"No component is shared by {CUT:.0%} of the clients (at most by {values[0]:.0%}). Give a number of "
+                f"components, for example {option('n_components', 2)}.",
                 setting="n_components",
             )
         left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
@@ -150,7 +151,7 @@ class Shared(Stage[SharedState]):
 
 
 def _words_of(values: Array, r: int, clients: int) -> str:
-    """Describe how many components are shared, and how far the next direction is from being shared."""
+    """Return a sentence about the number of shared components, and about the next direction, which is not shared."""
     found, of = labels.count(r, "shared component"), labels.count(clients, "client")
     counted = f"{found}: {values[r - 1]:.0%} of {of} have component {r}"
     if r < len(values):

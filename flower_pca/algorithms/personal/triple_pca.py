@@ -1,20 +1,20 @@
-"""TriplePCA: shared, local and sparse parts in one model. It is `ExactPerPCA` on rows without their far entries.
+"""TriplePCA: shared, local and sparse parts in one model. The algorithm is `ExactPerPCA` on rows without outliers.
 
 The server works as in `ExactPerPCA`. A client keeps the coordinates of its rows along the components,
-and the places of its far entries. A client that has lost them begins anew, and takes more steps in that
-message. A few rows always lie near some components, so a client with fewer rows than `Rows.enough`
-requires would find no far entries. Such a client has no influence on U and no local components. Its
-rows are decomposed along U, each row by itself.
+and the positions of its outliers. A client that has lost this memory starts again, and takes more steps
+in that message. A few rows always fit some components, so a client with fewer rows than `Rows.enough`
+requires would find no outliers. Such a client has no influence on U and no local components. Each of its
+rows is decomposed along U separately.
 
 The model of a client's rows is X = L + S + noise, with L in the span of shared and local components. An
-entry is far if it differs from L by more than a multiple of its column's noise, which follows from the
-median of all residuals of the column at this client. At first, L is the median of each column. So the
-threshold begins at the size of the rows, and falls by itself as L fits them better. Far entries and
-missing values are replaced by L, so that they influence neither the components nor the coordinates of
-their row.
+entry is an outlier ("far") if it differs from L by more than a multiple of its column's noise, which is
+estimated from the median of all residuals of the column at this client. At first, L is the median of
+each column. So the threshold begins at the size of the rows, and falls as L fits the rows better.
+Outliers and missing values are replaced by L, so that they influence neither the components nor the
+coordinates of their row.
 
-The closing message of triple_pca is the one of personalized PCA, on rows without their far entries. The
-client keeps these entries separately.
+The closing message is the one of personalized PCA, on rows without outliers. The client keeps the
+outliers separately.
 """
 
 from __future__ import annotations
@@ -43,39 +43,39 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-# A far entry stays far until it falls below this share of the threshold. Otherwise entries could alternate for
-# ever.
-_BACK: Final = 0.5
-_LEAST: Final = 1e-6  # L is known to this share of the size of a column at best.
-_ENOUGH: Final = 2  # the fewest rows for each component
-_ROUNDING: Final = 1e-9  # A smaller share of what components explain is rounding.
-_PROJECTED: Final = 100  # the most steps of a projection of new rows
-_SETTLED: Final = 1e-10  # the relative change of L at which this projection ends
-# Limits of the warnings about structure and tails. Measured with 25 to 80 rows at each client: most runs whose
-# shared components were off by a sine above .1 had one of two symptoms at half of their clients or more. Either
-# the residuals had 1.2 times as much in one direction as independent entries have, and more than .05 of what a
-# component explains. Or a client's near entries had a kurtosis of 4.3 to 10. The kurtosis of normal entries is
-# 3, and of Student's t with 3 degrees of freedom, cut at 4 deviations, 3.9.
+# An outlier remains one until it falls below this share of the threshold. Otherwise entries could alternate
+# without end.
+_BACK_SHARE: Final = 0.5
+_PRECISION: Final = 1e-6  # the best precision of L, relative to the size of a column
+_ROWS_PER_COMPONENT: Final = 2  # the fewest rows for each component
+_ROUNDING: Final = 1e-9  # A smaller share of what the components explain is only rounding error.
+_PROJECTION_STEPS: Final = 100  # the largest number of steps in a projection of new rows
+_SETTLED: Final = 1e-10  # the relative change of L at which a projection of new rows ends
+# These are the limits of the warnings about structure and tails, measured with 25 to 80 rows at each client. Most
+# runs whose shared components were wrong by a sine above .1 had one of two symptoms at half of their clients or
+# more. Either the squared residuals in one direction were 1.2 times those of independent entries, and more than .05
+# (as a ratio of lengths) of what a component explains. Or the other entries of a client had a kurtosis of 4.3 to 10.
+# The kurtosis of normal entries is 3, and that of Student's t with 3 degrees of freedom, cut at 4 deviations, is 3.9.
 _STRUCTURE: Final = 1.2
-_TURNED: Final = 0.05
-_HEAVY: Final = 4.2
-# If one client has more than this share of the noise of all clients, its noise may be far entries.
-_LOUD: Final = 0.8
-# Components are not relied on if their next U, in which clients of more noise count less, differs by a larger sine.
-# Measured with 40 % far entries of either size at one of five clients: the ten converged runs that were wrong turned
-# by .067 or more, those with a sine below .05 by .046 or less, and 26 runs with ten times the noise at one client by
-# .025 or less.
-_SWAYED: Final = 0.06
-# the power of the share of a client's squares that is no noise, by which it is weighted
+_LEAST_STRUCTURE: Final = 0.05
+_MOST_KURTOSIS: Final = 4.2
+# If one client has more than this share of the noise of all clients, its noise may consist of outliers.
+_MOST_NOISE: Final = 0.8
+# The components are unreliable if the next U, in which clients with more noise have less weight, differs by a larger
+# sine. This was measured with 40 % outliers of two sizes at one of five clients. In ten converged runs with wrong
+# components, U turned by .067 or more. In runs with errors below .05, it turned by .046 or less, and in 26 runs with
+# ten times the noise at one client by .025 or less.
+_MOST_TURN: Final = 0.06
+# The weight of a client is this power of the share of its squares that is not noise.
 _POWER: Final = 4
-_SEVERAL: Final = 3  # the fewest clients for which one can be compared with the others
-_SIGNS: Final = 3  # draws of random signs, which make entries independent
+_FEWEST_CLIENTS: Final = 3  # the fewest clients for which one client can be compared with the others
+_SIGN_DRAWS: Final = 3  # the number of draws of random signs, which make entries independent
 _SEED: Final = 20
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fit L = TW' of a client's rows, with W = [U, V], the places of far entries, and the columns' thresholds."""
+    """A fit L = TW' of a client's rows, with W = [U, V], a mask of outliers, and the columns' thresholds."""
 
     W: Array
     T: Array
@@ -92,7 +92,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Rows:
-    """A client's rows in the frame, and the places of their missing values."""
+    """A client's rows in the frame of the run, with a mask of missing values."""
 
     X: Array
     gaps: Array
@@ -108,14 +108,14 @@ class Rows:
         return cls(X, gaps)
 
     def begin(self, cut: float) -> Fit:
-        """Return the fit before there are components: L is the median of each column."""
+        """Return the fit without components, in which L is the median of each column."""
         W = _medians(self.X, ~self.gaps)[:, None]
         T = np.ones((len(self.X), 1))
         nothing = np.zeros(self.X.shape, dtype=bool)
         return self.judge(W, T, nothing, cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
-        """Return the next fit: local components of the rows without far entries, coordinates, and new far entries."""
+        """Return the next fit: local components of the rows without outliers, coordinates, and the new outliers."""
         clean, span = self.less(before), deflation.WHOLE
         if local_steps:
             span = deflation.narrow(clean, U.shape[1] + own, {})
@@ -126,36 +126,36 @@ class Rows:
         return self.judge(W, T, before.far, cut * self.noise(W, T))
 
     def less(self, fit: Fit) -> LocalData:
-        """Return the rows with L in place of far entries and missing values."""
+        """Return the rows with outliers and missing values replaced by L."""
         return LocalData(self.cleared(fit))
 
     def cleared(self, fit: Fit) -> Array:
-        """Return the rows with L in place of far entries and missing values, as an array."""
+        """Return the rows with outliers and missing values replaced by L, as an array."""
         return np.where(fit.far | self.gaps, fit.L, self.X)
 
     def judge(self, W: Array, T: Array, before: Array, limit: Array) -> Fit:
-        """Return the fit TW' with its far entries.
+        """Return the fit TW' with its outliers.
 
-        An entry is far beyond the threshold. An entry that was far before stays far down to a share of
-        the threshold.
+        Entries beyond the threshold are outliers. For entries that were outliers before, the limit is only
+        a share of the threshold.
         """
         sizes = np.abs(self.X - T @ W.T)
-        far = np.where(before, sizes > _BACK * limit, sizes > limit)
+        far = np.where(before, sizes > _BACK_SHARE * limit, sizes > limit)
         return Fit(W, T, far & ~self.gaps, limit)
 
     def noise(self, W: Array, T: Array) -> Array:
         """Estimate the standard deviation of each column's noise from the median size of its residuals from TW'.
 
-        Residuals that are exactly 0 are left out. Otherwise all other entries of a column that is
-        mostly 0 would be far.
+        Residuals that are exactly 0 are left out. Otherwise, in a column that is mostly 0, all other
+        entries would be outliers.
         """
         sizes = _sizes(self.X - T @ W.T, self.gaps)
         return np.asarray(NORMAL * np.maximum(sizes, self.least))
 
     def has_structure(self, fit: Fit, noise: Array) -> bool:
-        """Return whether near entries leave clearly more in one direction than independent entries of the same sizes.
+        """Return whether the residuals of near entries are much larger in one direction than independent entries.
 
-        This happens if far entries have turned the components.
+        This happens if outliers have turned the components.
         """
         least, p = min(self.X.shape), fit.W.shape[1]
         scaled = self._near(fit, self._known(noise))
@@ -165,15 +165,15 @@ class Rows:
         if first <= _STRUCTURE * independent:
             return False
         first, independent = _along_first(self._near(fit, np.ones(len(noise))), p)
-        return bool(first - independent > _TURNED**2 * _squares(fit.L) / p)
+        return bool(first - independent > _LEAST_STRUCTURE**2 * _squares(fit.L) / p)
 
     def follows_far(self, fit: Fit, noise: Array) -> bool:
-        """Return whether near entries have heavy tails, as if the components had moved towards some far entries."""
+        """Return whether near entries have heavy tails, which suggests that the components follow some outliers."""
         near = self._near(fit, self._known(noise))[~(fit.far | self.gaps)]
-        return bool(near.any()) and len(near) * float(np.sum(near**4)) > _HEAVY * _squares(near) ** 2
+        return bool(near.any()) and len(near) * float(np.sum(near**4)) > _MOST_KURTOSIS * _squares(near) ** 2
 
     def share(self, fit: Fit, noise: Array) -> float:
-        """Return the share of the squares that is no noise."""
+        """Return the share of the squares that is not noise."""
         squares = _squares(self.cleared(fit)) or 1.0
         return max(0.0, 1.0 - len(self.X) * float(np.sum(self._known(noise) ** 2)) / squares)
 
@@ -186,39 +186,37 @@ class Rows:
         return np.where(noise > NORMAL * self.least, noise, 0.0)
 
     def _near(self, fit: Fit, sizes: Array) -> Array:
-        """Return residuals divided by these column sizes. They are 0 for far entries, missing values and
-        columns of size 0.
-        """
+        """Return residuals divided by these column sizes, and 0 for outliers, missing values and columns of size 0."""
         left = (self.X - fit.L) / np.where(sizes > 0.0, sizes, np.inf)
         return np.asarray(np.where(fit.far | self.gaps, 0.0, left))
 
     def size(self, first: Fit) -> float:
-        """Return the mean square of a row without entries far from the medians, by which the client's
-        answers are divided.
+        """Return the mean square of a row without entries far from the medians. The client's answers are divided
+        by this number.
         """
         squares = float(np.sum(self.cleared(first) ** 2))
         return max(squares / len(self.X), TINY)
 
     def enough(self, components: int) -> bool:
-        """Return whether there are enough rows to tell far entries from this many components."""
-        return len(self.X) >= _ENOUGH * components
+        """Return whether there are enough rows to distinguish outliers from this many components."""
+        return len(self.X) >= _ROWS_PER_COMPONENT * components
 
     @functools.cached_property
     def least(self) -> Array:
-        """The size of each column below which residuals are rounding, because L is not known better."""
-        return np.asarray(_LEAST * _sizes(self.X, self.gaps))
+        """For each column, the size below which residuals are rounding errors, given the precision of L."""
+        return np.asarray(_PRECISION * _sizes(self.X, self.gaps))
 
     def loss(self, fit: Fit) -> float:
-        """Return the sum of squared residuals, which a step lowers. A far entry counts with its squared threshold."""
+        """Return the sum of squared residuals, which a step lowers. An outlier adds the square of its threshold."""
         sizes = np.where(fit.far, fit.limit, self.X - fit.L)
         return float(np.sum(sizes[~self.gaps] ** 2))
 
     def project(self, W: Array, noise: Array, cut: float) -> Fit:
-        """Fit rows that the run has not seen, each by itself. The threshold of a row falls as its residuals do."""
+        """Fit new rows separately. The threshold of a row falls with its residuals."""
         noise = np.maximum(noise, TINY)
         T = np.zeros((len(self.X), W.shape[1]))
         far = np.zeros(self.X.shape, dtype=bool)
-        for _ in range(_PROJECTED):
+        for _ in range(_PROJECTION_STEPS):
             residuals = (self.X - T @ W.T) / noise
             row = NORMAL * _sizes(residuals.T, self.gaps.T)
             limit = cut * np.maximum(row, 1.0)[:, None] * noise
@@ -230,13 +228,14 @@ class Rows:
 
 
 def _along_first(left: Array, p: int) -> tuple[float, float]:
-    """Return the largest sum of squares in one direction, and the same if the signs of all entries were random.
+    """Return the largest sum of squares in one direction, and the same figure for entries with random signs.
 
-    The residuals of p components have p directions fewer than the randomized residuals, which is corrected.
+    The residuals of p components have p fewer directions than residuals with random signs. The second
+    figure is corrected for this difference.
     """
     n, d = left.shape
     rng = np.random.default_rng(_SEED)
-    signed = [left * rng.choice([-1.0, 1.0], left.shape) for _ in range(_SIGNS)]
+    signed = [left * rng.choice([-1.0, 1.0], left.shape) for _ in range(_SIGN_DRAWS)]
     first, *others = (float(LocalData(rows).top(1)[1][0]) for rows in (left, *signed))
     return first, float(np.mean(others)) * _spread(n - p, d - p) / _spread(n, d)
 
@@ -246,7 +245,7 @@ def _squares(values: Array) -> float:
 
 
 def _spread(n: int, d: int) -> float:
-    """Return about the share of all squares of n x d independent entries that lies in the first direction."""
+    """Return the approximate share of the squares of n x d independent entries in their first direction."""
     return float(1.0 / np.sqrt(n) + 1.0 / np.sqrt(d)) ** 2
 
 
@@ -263,8 +262,8 @@ def _medians(values: Array, counted: Array) -> Array:
     return np.where(counted.any(axis=0), median(values, counted.astype(np.float64)), 0.0)
 
 
-CUT: Final = number(least=1.0, most=1e6)  # multiples of noise
-_AFRESH: Final = 10  # factor of the steps of a client that begins
+CUT: Final = number(least=1.0, most=1e6)  # the threshold, in multiples of the noise
+_FIRST_STEPS_FACTOR: Final = 10  # A client without memory takes this many times as many steps.
 INNER: Final[Mapping[str, Ask]] = {"cut": CUT, "inner": STEPS}
 
 
@@ -273,7 +272,7 @@ class TriplePCA(ExactPerPCA):
     """Compute shared components and local components of rows that contain single outlying entries.
 
     The rows are the sum of a shared, a local and a sparse part, and noise. The algorithm is
-    `ExactPerPCA` on rows without their far entries.
+    `ExactPerPCA` on rows without their outliers.
 
       Each client:   L_i = T_i[U, V_i]'; S_i = X_i - L_i for entries beyond the threshold, else 0;
                      the step of `ExactPerPCA` on X_i - S_i, whose coordinates along [U, V_i] are the next T_i
@@ -281,12 +280,12 @@ class TriplePCA(ExactPerPCA):
 
     The threshold is `threshold` times the noise of each column at each client, where the noise is
     1.4826 times the median of |X_i - L_i|. At first L_i consists of medians, so the threshold begins at
-    the size of the rows. It falls with the residuals, and nobody has to know the noise. f_i is the
+    the size of the rows. It falls with the residuals, and nobody needs to know the noise. f_i is the
     decrease of the clipped residuals, compared with residuals from the medians. Z_i and f_i are divided
-    by the mean square of a client's rows without far entries. So a client with large values has no more
-    influence than another one, and a client with fewer than 2(r1 + r2) rows has none. The rows are not
-    centered by default, because far entries would move the mean. The mean is then one more shared
-    component. Missing values are treated like far entries.
+    by the mean square of a client's rows without outliers. So a client with large values has no more
+    influence than other clients. A client with fewer than 2(r1 + r2) rows has no influence. By default,
+    the rows are not centered, because outliers would shift the mean. The mean is then an additional
+    shared component. Missing values are treated like outliers.
 
     Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization:
     untangling global, local, and noisy components", JMLR 2024, whose thresholds fall by a schedule;
@@ -303,9 +302,9 @@ class TriplePCA(ExactPerPCA):
         gives the numbers by client: its keys are positions or names of sites, and "others" for all clients that it
         does not name.
     threshold : float, default=4.0
-        The distance from L beyond which an entry is taken out, in multiples of its column's noise.
+        An entry is removed if its distance from L exceeds this multiple of its column's noise.
     inner_steps : int, default=3
-        How often a client recomputes far entries and local components for a U. A client that begins does so ten times
+        How often a client recomputes outliers and local components for a U. A client without memory does so ten times
         as often.
     weights, init, start_rounds, given, collect
         See `ExactPerPCA`.
@@ -341,7 +340,7 @@ class TriplePCA(ExactPerPCA):
     }
     centers: ClassVar[bool] = False
     by_row: ClassVar[bool] = True
-    shares: ClassVar[bool] = False  # far entries would be among the held-out rows
+    shares: ClassVar[bool] = False  # The held-out rows would contain outliers.
 
     threshold: float = 4.0
     inner_steps: int = 3
@@ -388,12 +387,12 @@ class TriplePCA(ExactPerPCA):
 
     def server(self, state: ExactState, total: Any, answered: frozenset[int]) -> ExactState:
         if state.start is not None and self.init == "projection":
-            self._require_say(total)
+            self._require_clients_with_rows(total)
         return super().server(state, total, answered)
 
     def weigh(self, state: ExactState, total: Arrays, share: float) -> ExactState:
         if share >= 1.0:
-            self._require_say(total)
+            self._require_clients_with_rows(total)
         elif not float(total["w"]):
             return replace(state, progress=state.progress.step(state.progress.error))
         return super().weigh(state, total, share)
@@ -408,24 +407,28 @@ class TriplePCA(ExactPerPCA):
             words = (
                 f"{status.words}, but the components may follow outlying entries, because they leave {left} at "
                 f"{some:.0f} of {labels.count(round(float(clients)), 'client')}. Leave out clients with many outlying "
-                "entries, or ask for one component more"
+                "entries, or ask for one more component"
             )
             return Status(Outcome.STALLED, words)
-        if clients >= _SEVERAL and float(model.left["loud"]) > _LOUD**2 and float(model.left["swayed"]) > _SWAYED:
+        if (
+            clients >= _FEWEST_CLIENTS
+            and float(model.left["loud"]) > _MOST_NOISE**2
+            and float(model.left["swayed"]) > _MOST_TURN
+        ):
             words = (
-                f"{status.words}, but the components are not reliable, because they depend on one client, whose noise "
-                "is several times that of all other clients together. Its noise may be outlying entries. Leave out "
-                "clients with many outlying entries"
+                f"{status.words}, but the components are not reliable, because they depend on one client that has "
+                "several times the noise of all other clients together. This noise may consist of outlying entries. "
+                "Leave out clients with many outlying entries"
             )
             return Status(Outcome.STALLED, words)
         return status
 
     @staticmethod
-    def _require_say(total: Arrays) -> None:
+    def _require_clients_with_rows(total: Arrays) -> None:
         if not float(total["w"]) > 0.0:
             raise DataError(
-                f"No client has {_ENOUGH} rows or more for each of its shared and own components. Ask for fewer "
-                "components, or join sites."
+                f"No client has {_ROWS_PER_COMPONENT} rows or more for each of its shared and local components. Ask "
+                "for fewer components, or combine small sites."
             )
 
     def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
@@ -450,31 +453,32 @@ def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
     cut = float(arrays["cut"])
     fit = recall(rows, memory)
     if fit is None:
-        fit, steps = rows.begin(cut), _AFRESH * steps
+        fit, steps = rows.begin(cut), _FIRST_STEPS_FACTOR * steps
     for _ in range(steps):
         fit = rows.step(fit, arrays["U"], own, cut, local_steps=int(arrays["steps"]))
     return fit
 
 
 def memory_of(fit: Fit) -> Arrays:
-    """Return what a client keeps of a fit."""
+    """Return the arrays of a fit that a client keeps until the next message."""
     return {"W": fit.W, "T": fit.T, "far": np.flatnonzero(fit.far)}
 
 
 def recall(rows: Rows, memory: Arrays) -> Fit | None:
-    """Return the fit that a client has kept, or None if it belongs to other rows."""
+    """Return the fit in a client's memory, or None if there is no fit of these rows."""
     n, d = rows.X.shape
     if "T" not in memory or len(memory["T"]) != n or len(memory["W"]) != d:
         return None
     far = np.zeros((n, d), dtype=bool)
     far.reshape(-1)[memory["far"]] = True
-    # A step computes its own threshold, so this one is never used.
+    # A step computes new thresholds, so these zeros are never used.
     return Fit(memory["W"], memory["T"], far, np.zeros(d))
 
 
-def _is_apart(clean: LocalData, shared: int, own: int, explained: float) -> bool:
-    """Return whether U explains less than half as much, beside the local components, as the same number of
-    free components.
+def _lacks_shared(clean: LocalData, shared: int, own: int, explained: float) -> bool:
+    """Return whether the rows lack the shared components.
+
+    This is so if U adds less than half of what as many free components would add to the local components.
     """
     values = clean.top(shared + own)[1]
     most = float(values.sum())
@@ -488,12 +492,13 @@ class TripleClosing(PersonalClosing):
     its sparse part S.
 
     In addition to the answer of `PersonalClosing`, each client sends for every column the number of
-    entries taken out, the squared noise and the sum of the cleared rows. It also sends the sum of
-    squares of the cleared rows, and whether it had too few rows to count, whether its rows have too
-    little of U to share it, whether the components leave structure in its rows, and whether they follow
-    far entries. Finally it sends again the sum that gives the next U, in which clients with more noise count less.
+    removed entries, the squared noise and the sum of the cleared rows. It also sends the sum of squares of
+    the cleared rows, and four flags: whether it has too few rows to count, whether its rows lack the
+    shared components, whether the components leave structure in its rows, and whether the components
+    follow outliers. Finally, it sends again the product for the next U, this time with less weight for
+    clients with more noise.
 
-    Cost: the same as one round of the algorithm, and r1 + 3 more columns of d floats from each client.
+    Cost: the same as one round of the algorithm. Each client sends r1 + 3 more columns of d floats.
     """
 
     name: ClassVar[str] = "triple"
@@ -505,7 +510,7 @@ class TripleClosing(PersonalClosing):
         wide = len(arrays["U"])
         return {
             **PersonalClosing.parts(arrays, d),
-            # No claim covers these rows, because they lack their far entries.
+            # No claim covers these rows, because their outliers are removed.
             "Y": Part(arrays["U"].shape, Kind.ESTIMATE),
             "taken": Part((wide,), Kind.COUNT),
             "noise": Part((wide,), Kind.MEAN_SQUARES),
@@ -539,11 +544,11 @@ class TripleClosing(PersonalClosing):
             W = np.hstack([U, V])
             T = clean.scores(W)
             noise = rows.noise(W, T)
-            # At the end, the threshold alone decides.
+            # At the end, only the threshold decides which entries are outliers.
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
             explained = clean.squared_error(U[:, :0]) - float(up["error"]) * data.n
-            apart = _is_apart(clean, U.shape[1], V.shape[1], explained)
-            # All figures describe the rows without the entries that are taken out now.
+            apart = _lacks_shared(clean, U.shape[1], V.shape[1], explained)
+            # All figures describe the rows without the entries that are now removed.
             clean = rows.less(fit)
             up |= {"Y": clean.matmat(U).astype(np.float64), "error": np.array(clean.squared_error(W) / data.n)}
             found["variances"] = np.mean(clean.scores(V) ** 2, axis=0)
@@ -599,13 +604,13 @@ class TripleClosing(PersonalClosing):
             "apart": np.array([total["apart"], clients]),
             "structured": np.array([total["structured"], total["followed"], clients - few]),
             "noise": np.sqrt(total["noise"] / max(clients - few, 1.0)),
-            # the sine by which U turns if clients with more noise count less
+            # This is the sine by which U turns if clients with more noise have less weight.
             "swayed": np.array(linalg.sin_theta(state.U, linalg.orth(total["Z"])) if np.any(total["Z"]) else 0.0),
-            # The sum of squares over the square of the sum: 1 / N for N clients that are alike, 1 if one client
-            # has all the noise.
+            # This is the sum of squares over the square of the sum. It is 1 / N if all N clients have the same
+            # noise, and 1 if one client has all the noise.
             "loud": np.array(float(np.mean(total["noise"])) / (float(total["loudness"]) ** 2 or 1.0)),
         }
-        # The mean is that of the rows without far entries.
+        # The mean is taken over the rows without outliers.
         offset = 0.0
         if not model.center:
             offset = float(np.sum(total["sums"] ** 2)) / model.n

@@ -1,1 +1,1 @@
-"""Robust PCA: rows as a low-rank part and a sparse one."""
+"""Robust PCA: algorithms that separate rows into a low-rank part and a sparse part."""

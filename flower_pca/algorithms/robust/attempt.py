@@ -1,4 +1,4 @@
-"""Attempt: the server's state of one attempt, in which the threshold falls. `phases` decides how it goes on."""
+"""The server's state of one attempt, in which the threshold falls. `phases` decides how the attempt continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def moments(U: Array, G: Array) -> tuple[Array, Array]:
 
 
 def change(old: Array, new: Array, G: Array) -> float:
-    """Return |A - ZZ'A| / |A| for A = U_new G^(1/2) and Z = orth(U_old). Weak components weigh little."""
+    """Return |A - ZZ'A| / |A| for A = U_new G^(1/2) and Z = orth(U_old). Weak components have little influence."""
     E = linalg.complement(new, linalg.orth(old))
     whole, off = (float(np.sum((A @ G) * A)) for A in (new, E))
     if whole <= 0.0:
@@ -42,28 +42,28 @@ def gap(s: Array, least: float) -> int | None:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is known before the first attempt: sizes, settings and limits.
+    """The sizes, settings and limits that are known before the first attempt.
 
     Attributes
     ----------
     n, d : int
-        Rows of all clients, and columns.
+        The number of rows of all clients, and the number of columns.
     sigma : float
         The size of an ordinary entry.
     top : int
-        The power of two at which the bins of entries by size end.
+        The exponent of the power of two at which the bins of entries by size end.
     floor : float
         The last threshold without noise, as a share of sigma.
     tol : float
-        The change of the basis below which it is at rest.
+        If the basis changes by at most this in a round, it has settled.
     noise : float or None
-        The deviation of dense noise, or None to estimate it.
+        The standard deviation of dense noise, or None to estimate it.
     ridge : float
         rho / (lam sqrt(max(n, d))).
     patience : int
-        Rounds at the last threshold after which an attempt is proven, even if its basis still moves.
+        The number of rounds at the last threshold after which the proof begins, even if the basis still moves.
     least_rounds, most_rounds : int
-        Limits for the rounds of all attempts together.
+        Limits for the total number of rounds of all attempts.
     """
 
     n: int
@@ -80,40 +80,40 @@ class Problem:
 
     @property
     def edge(self) -> float:
-        """sqrt(n) + sqrt(d), the norm of a matrix of n x d independent entries with deviation one."""
+        """The norm sqrt(n) + sqrt(d) of an n x d matrix of independent entries with standard deviation one."""
         return float(np.sqrt(self.n) + np.sqrt(self.d))
 
 
-FAR: Final = 10.0  # An entry further than this many thresholds has no influence, if there is no noise.
-EXACT: Final = 16  # With at most this many columns, a proof asks for matrices.
-STEPS: Final = 8  # the power steps of a proof with more columns
+FAR: Final = 10.0  # Without noise, an entry further than this many thresholds has no influence.
+EXACT: Final = 16  # With at most this many columns, a proof asks for exact matrices.
+STEPS: Final = 8  # the number of power steps in a proof with more columns
 _SEED: Final = 20
-_SOFTER: Final = 0.1  # the factor of the ridge if there is noise
-# A basis counts as at rest below this share of the noise over an ordinary entry.
-_ROUGH: Final = 1e-3
-# If at most this share of the entries lies beyond lam, this many inner steps are enough.
-_RARE, _FEWER = 0.1, 2
-_LOOKING: Final = 2  # columns of the block that searches the residuals for structure
-# The squared largest singular value of the residuals, relative to independent entries, above which there is
-# structure
+_RIDGE_FACTOR: Final = 0.1  # the factor of the ridge if there is noise
+# With noise, a basis has settled if its change is at most this share of the noise relative to an ordinary entry.
+_NOISE_SHARE: Final = 1e-3
+# If at most _FEW_BEYOND of the entries lies beyond lam, _FEWER_STEPS inner steps are enough.
+_FEW_BEYOND, _FEWER_STEPS = 0.1, 2
+_SEARCH_COLUMNS: Final = 2  # the number of columns of the block that searches the residuals for structure
+# The residuals have structure if their largest squared singular value is more than this many times the value of
+# independent entries.
 _STRUCTURE: Final = 1.8
-# All columns are better than a part of them if they leave less than this share of the error at hidden entries.
-_BETTER: Final = 0.9
-# A missing component, or a block of far entries, leaves more than this share of all remaining squares in one
+# All columns are better than some columns if their error at hidden entries is less than this share.
+_BETTER_SHARE: Final = 0.9
+# A missing component, or a block of outliers, leaves more than this share of all remaining squares in one
 # direction.
-_MOST_LEFT: Final = 0.2
-# multiples of tol below which errors at hidden entries do not show structure
-_AT_REST: Final = 10.0
+_MOST_IN_ONE_DIRECTION: Final = 0.2
+# Errors at hidden entries below this multiple of tol do not show structure.
+_SETTLED_FACTOR: Final = 10.0
 
 
 class AttemptPhase(enum.StrEnum):
-    """The phase of an attempt. The table in `phases` leads from one to the next."""
+    """The phase of an attempt. The table in `phases` defines the transitions between phases."""
 
-    FALLING = "falling"  # The threshold falls to its floor, where the basis comes to rest. There is no noise.
-    NOISY = "noisy"  # the threshold stays at twice the noise
-    MENDING = "mending"  # some columns are found anew, with their own threshold
+    FALLING = "falling"  # The threshold falls to its floor, where the basis settles. There is no noise.
+    NOISY = "noisy"  # The threshold stays at twice the noise.
+    MENDING = "mending"  # Some columns are estimated again, with their own threshold.
     PROVING = "proving"
-    PROVEN = "proven"  # the attempt has a verdict
+    PROVEN = "proven"  # The attempt has a verdict.
     LOST = "lost"
 
 
@@ -126,55 +126,55 @@ class Attempt:
     U : ndarray
         The basis.
     lam, start : float
-        The present threshold, and the first one.
+        The present threshold, and the first threshold.
     gamma : float
         The factor by which the threshold falls.
     phase : AttemptPhase
-        The phase.
+        The present phase.
     cut : float
-        An entry further than this many thresholds has no influence.
+        An entry further than this many thresholds from the low-rank part has no influence.
     wide : bool
         Whether the attempt has more columns than requested.
     tag : int
         The number of the basis, by which clients recognize the V that belongs to it.
     origin : int
-        The tag of the basis from which `turn` leads to this one.
+        The tag of the earlier basis to which `turn` belongs.
     turn : ndarray or None
-        The matrix that maps V of the basis `origin` to V of this one.
+        The matrix that maps V of the basis `origin` to V of this basis.
     G : ndarray or None
         The newest sum of V'V.
     rounds : int
-        Rounds at the last threshold, or with this noise.
+        The number of rounds at the last threshold, or since the noise was found.
     stop : float
         The change of the basis in the newest round.
     share : float
-        The share of the rows that answered the newest round.
+        The share of all rows that belong to clients that answered in the newest round.
     early : bool
         Whether the run may not end yet.
     course : tuple of tuple
         lam and s_h of the newest rounds.
     noise : float
-        The deviation s of dense noise, 0 for none.
+        The standard deviation s of dense noise, or 0 if there is no noise.
     visible, hidden : float
         s_v and s_h, the sizes of residuals at visible and at hidden entries.
     Z : ndarray or None
         The block that searches the residuals for structure.
     left : tuple of float
-        The squares that it has found, largest first, as shares of all squares that are left.
+        The squares that the block has found in each direction, largest first, as shares of all remaining squares.
     lefts : tuple of float
-        The first of these shares in the newest rounds.
+        The largest of these shares in each of the newest rounds.
     seen : float
         The number of visible entries.
     pulled : float
         The share of visible entries that lie beyond lam.
     again : tuple of int
-        Columns that are found anew. V does not depend on them.
+        Columns that are estimated again. V does not depend on them.
     level : float
-        The threshold of these columns.
+        The threshold of the columns that are estimated again.
     mended : bool
-        Whether columns were found anew.
+        Whether columns were already estimated again.
     whole : Attempt or None
-        The attempt before it lost columns.
+        The attempt before columns were dropped.
     x : ndarray or None
         The block of a proof's power steps.
     steps : int
@@ -244,49 +244,53 @@ class Attempt:
         return np.sqrt(np.maximum(squares, 0.0))
 
     def rho(self, problem: Problem) -> float:
-        """Return the ridge."""
+        """Return the ridge rho for the present threshold."""
         longer = float(np.sqrt(max(problem.n, problem.d)))
         rho = problem.ridge * self.lam * longer
         if self.noise > 0.0:
-            return rho * _SOFTER
+            return rho * _RIDGE_FACTOR
         return rho
 
     def inner_steps(self, most: int) -> int:
         """Return the number of steps of a client's inner problem, at most `most`.
 
-        V stays fixed during a proof. One step reduces the error of V to about the share of entries
-        beyond lam. If these are few, two steps are enough while lam falls.
+        V stays fixed during a proof. One step multiplies the error of V by about the share of entries
+        beyond lam. If this share is small, two steps are enough while lam falls.
         """
         if self.steps:
             return 0
-        if self.phase is AttemptPhase.FALLING and self.pulled <= _RARE:
-            return min(most, _FEWER)
+        if self.phase is AttemptPhase.FALLING and self.pulled <= _FEW_BEYOND:
+            return min(most, _FEWER_STEPS)
         return most
 
     def rests(self, problem: Problem) -> bool:
-        """Return whether the basis is at rest."""
-        return self.stop <= max(problem.tol, _ROUGH * self.noise / problem.sigma)
+        """Return whether the basis has settled."""
+        return self.stop <= max(problem.tol, _NOISE_SHARE * self.noise / problem.sigma)
 
     def has_structure(self, problem: Problem, *, directions: int = 1) -> bool:
-        """Return whether the residuals have more in this many directions than independent entries would have."""
-        if self.seen == 0.0 or self.hidden <= _AT_REST * problem.tol * problem.sigma or len(self.left) < directions:
-            # There is no noise, or no more than the basis still moves.
+        """Return whether the residuals have a larger variance in this many directions than independent entries."""
+        if (
+            self.seen == 0.0
+            or self.hidden <= _SETTLED_FACTOR * problem.tol * problem.sigma
+            or len(self.left) < directions
+        ):
+            # There is no noise, or the residuals are no larger than the remaining changes of the basis.
             return False
         least = _STRUCTURE * problem.edge**2 / self.seen
         return self.left[directions - 1] > least
 
     def has_correlation(self, problem: Problem) -> bool:
-        """Return whether the structure is that of correlated residuals: in several directions, not mostly in one."""
-        return self.left[0] <= _MOST_LEFT and self.has_structure(problem, directions=_LOOKING)
+        """Return whether residuals are correlated: they have structure in several directions, not mostly in one."""
+        return self.left[0] <= _MOST_IN_ONE_DIRECTION and self.has_structure(problem, directions=_SEARCH_COLUMNS)
 
     @property
     def too_narrow(self) -> bool:
-        """Whether the attempt predicted hidden entries better before it lost columns."""
-        return self.whole is not None and self.whole.hidden < _BETTER * self.hidden
+        """Whether the attempt predicted hidden entries better before columns were dropped."""
+        return self.whole is not None and self.whole.hidden < _BETTER_SHARE * self.hidden
 
     @property
     def gram(self) -> Array:
-        """G, which exists once clients have answered."""
+        """The matrix G, which exists once clients have answered."""
         assert self.G is not None
         return self.G
 
@@ -304,13 +308,13 @@ class Attempt:
 
     def start_looking(self, problem: Problem) -> Array:
         """Return a random block that searches the residuals for structure."""
-        return linalg.random_basis(problem.d, min(_LOOKING, problem.d), seed=self.tag)
+        return linalg.random_basis(problem.d, min(_SEARCH_COLUMNS, problem.d), seed=self.tag)
 
     def apart(self, other: Attempt) -> float:
-        """Return the distance of two low-rank parts.
+        """Return the relative distance of two low-rank parts.
 
-        It is the other part's share outside these columns, or the difference of the singular values,
-        whichever is larger.
+        The distance is the larger of two numbers: the share of the other low-rank part outside these
+        columns, and the relative difference of the singular values.
         """
         s, t = self.spectrum, other.spectrum
         width = max(len(s), len(t))

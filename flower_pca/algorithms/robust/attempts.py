@@ -1,24 +1,24 @@
-"""Attempts: which attempts a run makes, one after the other, and the status in which it ends.
+"""The sequence of attempts in a run of `ConsensusRPCA`, and the status in which the run ends.
 
-The first attempt that passes its proof is the answer. Each attempt starts from a block of its own:
+The first attempt that passes its proof is the answer. Each attempt starts from its own block:
 
 | attempt | gamma        | columns                     | when                                     |
 | ------- | ------------ | --------------------------- | ---------------------------------------- |
 | first   | gamma        | as many as requested        | always                                   |
-| wide    | .9           | twice as many and 2         | third, if the best attempt so far lacks  |
+| wide    | .9           | twice as many plus 2        | third, if the best attempt so far lacks  |
 |         |              |                             | a component or predicts nothing          |
-| others  | .95 or gamma | the rank of the last failed | while there are `restarts`               |
+| others  | .95 or gamma | the rank of the last failed | as long as `restarts` allows             |
 |         |              | attempt                     |                                          |
 
-A run also ends if two attempts agree, although both leave a little structure or may fit outliers. If
-much of the remaining squares is structure, agreement proves nothing, because a missing component, or a
-block of far entries that is taken for low rank, misleads every attempt in the same way. Agreement is
-required if much noise is left and the components are so many that they could fit far entries as well.
+A run also ends if two attempts agree, although both leave a little structure or may have fitted
+outliers. If much of the remaining squares is structure, agreement proves nothing: a missing component,
+or a block of outliers that looks like low rank, misleads every attempt in the same way. Agreement is
+required if much noise is left and there are so many components that they could also fit outliers.
 
-Rows and columns that are not determined do not affect the others, and another attempt would not help,
-because each of them has had a search of its own: see `proof.refit_undetermined` and `phases`. So an
-attempt is the answer if only a few of them are left. It also is the answer if it leaves a little
-structure in several directions, as correlated residuals do.
+Undetermined rows and columns do not affect the others. Another attempt would not help, because these
+rows and columns were already searched separately: see `proof.refit_undetermined` and `phases`. So an
+attempt is the answer if only a few rows and columns are undetermined. It is also the answer if it
+leaves a little structure in several directions, which is typical of correlated residuals.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from flower_pca.base.options import option
 from flower_pca.core.algorithm import Progress
 
 GAMMA: Final = 0.9
-_SLOWER: Final = 0.95
+_SLOWER_GAMMA: Final = 0.95
 RESTARTS: Final = 1
-_BEFORE_WIDE: Final = 2  # attempts
-# a gap of this ratio in the singular values of a failed attempt shows its rank
-_CLEAR: Final = 100.0
-_SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
-# The largest share of the remaining squares that may be structure if two attempts agree. With 70 %, two
+_ATTEMPTS_BEFORE_WIDE: Final = 2  # the number of attempts before the wide one
+# If two successive singular values of a failed attempt have at least this ratio, the gap shows the rank.
+_CLEAR_GAP: Final = 100.0
+_MOST_DISTANCE: Final = 1e-2  # the largest relative distance of two low-rank parts that agree
+# If two attempts agree, at most this share of the remaining squares may be structure. At a share of 70 %, two
 # attempts have agreed on a low-rank part with a relative error of 1.29.
 _MOST_STRUCTURE: Final = 0.3
 _STREAM: Final = 2**61
@@ -62,19 +62,19 @@ class AttemptLog:
     k : int
         The requested number of columns.
     p : int
-        The columns of the next attempt.
+        The number of columns of the next attempt.
     gamma : float
         The factor by which the first attempt's threshold falls.
     restarts : int
-        The most attempts after the first one, not counting the wide one.
+        The largest number of attempts after the first one, not counting the wide attempt.
     number : int
-        Attempts so far, not counting the wide one.
+        The number of attempts so far, not counting the wide attempt.
     widened : bool
         Whether the wide attempt was made.
     best : Attempt or None
         The best attempt that has ended.
     alike : tuple of Attempt
-        The first two attempts whose only faults are remaining structure, or that they may fit outliers.
+        The first two attempts that fail only because structure remains, or because they may have fitted outliers.
     """
 
     k: int
@@ -93,17 +93,17 @@ class AttemptLog:
 
     @property
     def agree(self) -> bool:
-        """Whether two attempts, one of them the best, have found the same low-rank part and leave little structure."""
+        """Whether the best attempt and another one have found the same low-rank part and leave little structure."""
         if len(self.alike) < 2 or self.best is None:
             return False
-        if any(_leaves_much(attempt.judged) for attempt in self.alike):
+        if any(_leaves_much_structure(attempt.judged) for attempt in self.alike):
             return False
         one, other = self.alike
-        return self.best.tag in (one.tag, other.tag) and one.apart(other) <= _SAME
+        return self.best.tag in (one.tag, other.tag) and one.apart(other) <= _MOST_DISTANCE
 
     @property
     def succeeds(self) -> bool:
-        """Whether the best attempt is the answer: it passes, or only fails for rows and columns that were
+        """Whether the best attempt is the answer: it passes, or fails only for rows and columns that were
         searched separately.
         """
         if self.best is None:
@@ -112,13 +112,13 @@ class AttemptLog:
         return verdict.passes or (verdict.passes_with_exceptions and (verdict.single or self.best.mended))
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[AttemptLog, Attempt]:
-        """Begin the next attempt from this block."""
+        """Return the log and the next attempt, which starts from this block."""
         wide = self._is_next_wide(problem)
         gamma = self.gamma
         if wide:
             gamma = GAMMA
         elif self.number:
-            gamma = max(gamma, _SLOWER)
+            gamma = max(gamma, _SLOWER_GAMMA)
         attempt = Attempt(
             U=scale_start(U, problem.sigma), lam=problem.sigma, start=problem.sigma, gamma=gamma, wide=wide, tag=tag
         )
@@ -131,7 +131,7 @@ class AttemptLog:
         return self.p
 
     def add(self, attempt: Attempt) -> AttemptLog:
-        """Add an attempt that has ended."""
+        """Return the log with an attempt that has ended."""
         verdict, log = attempt.judged, self
         # A wide attempt has more columns than requested, so it is an answer only if it passes.
         better = self.best is None or verdict.order < self.best.judged.order
@@ -139,15 +139,15 @@ class AttemptLog:
             log = replace(self, best=attempt)
         if attempt.wide or verdict.passes:
             return log
-        if attempt.G is not None:  # the rank of the attempt, if its singular values have a clear gap
-            rank = gap(attempt.spectrum, _CLEAR) or self.p
+        if attempt.G is not None:  # If the singular values have a clear gap, it shows the rank.
+            rank = gap(attempt.spectrum, _CLEAR_GAP) or self.p
             log = replace(log, p=min(rank, self.p))
         if verdict.predicted and verdict.is_determined:
             log = replace(log, alike=(*self.alike, attempt)[:2])
         return log
 
     def over(self, problem: Problem) -> bool:
-        """Return whether no attempt is left to make."""
+        """Return whether the run makes no further attempt."""
         if self.succeeds:
             return True
         if self._is_next_wide(problem):
@@ -166,11 +166,11 @@ class AttemptLog:
         if self.succeeds and verdict.rank > self.k:
             found = f"a low-rank part of rank {verdict.rank} was found: ask for "
             return Status(Outcome.STALLED, f"{found}{option('n_components', verdict.rank)}")
-        # A column that is not determined never comes to rest.
+        # A basis with an undetermined column never settles.
         if self.succeeds and not verdict.at_rest:
             return Status(
                 Outcome.MAX_ROUNDS,
-                f"not converged: the components still change by {attempt.stop:.2g} a round. Raise max_rounds. "
+                f"not converged: the components still change by {attempt.stop:.2g} per round. Raise max_rounds. "
                 f"({words})",
             )
         if self.succeeds:
@@ -185,20 +185,20 @@ class AttemptLog:
         return Status(Outcome.STALLED, self._failure(verdict))
 
     def _failure(self, verdict: Verdict) -> str:
-        """Say why no attempt is an answer."""
+        """Return the reason why no attempt is an answer, and a remedy."""
         if not verdict.predicted and verdict.fits_few:
-            few = f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the entries near it: "
-            few += "too many outliers, or columns in different units: use "
+            few = f"no low-rank part of rank up to {self.k} is near more than {verdict.clean:.0%} of the entries. "
+            few += "There are too many outliers, or columns have different units. Use "
             return f"{few}{option('scale', 'std')}"
         if not verdict.predicted:
             return (
-                f"no low-rank part of rank up to {self.k} predicts hidden entries (they are off by "
-                f"{verdict.error:.2g} of an ordinary entry): more noise than {MOST_NOISE:g} of an "
-                "entry, too many outliers, or too few entries for the rank"
+                f"no low-rank part of rank up to {self.k} predicts hidden entries (the error is "
+                f"{verdict.error:.2g} of an ordinary entry), because the noise exceeds {MOST_NOISE:g} of an ordinary "
+                "entry, or there are too many outliers or too few entries. Ask for fewer components"
             )
         if verdict.misses_component:
             return (
-                f"the residuals still have structure ({verdict.structure:.1%}) in "
+                f"the residuals still have structure ({verdict.structure:.1%}) after "
                 f"{labels.count(self.count, 'attempt')}: ask for more components"
             )
         if verdict.may_overfit:
@@ -209,30 +209,33 @@ class AttemptLog:
             )
         named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
         but = " and ".join(one for one in named if not one.startswith("0 "))
-        return f"a low-rank part of rank {verdict.rank} was found, except for {but} with too few clean entries"
+        return (
+            f"a low-rank part of rank {verdict.rank} was found, except for {but} with too few clean entries. Leave "
+            "these out"
+        )
 
     def _is_next_wide(self, problem: Problem) -> bool:
-        if self.widened or self.number != _BEFORE_WIDE or self.best is None:
+        if self.widened or self.number != _ATTEMPTS_BEFORE_WIDE or self.best is None:
             return False
         room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
         return room and (self.best.judged.misses_component or not self.best.judged.predicted)
 
 
 def solve_for_basis(B: Array, G: Array, rho: float) -> Array:
-    """Return B (G + rho I)^-1. If that matrix is singular, return B times the pseudo-inverse of G."""
+    """Return B (G + rho I)^-1, or B times the pseudo-inverse of G if G + rho I is singular."""
     try:
         return np.asarray(np.linalg.solve(G + rho * np.eye(len(G)), B.T).T)
     except np.linalg.LinAlgError:
         return np.asarray(B @ np.linalg.pinv(G, hermitian=True))
 
 
-def _leaves_much(verdict: Verdict) -> bool:
-    """Return whether a component may be missing, and so much is left that agreement does not count."""
+def _leaves_much_structure(verdict: Verdict) -> bool:
+    """Return whether a component may be missing and the residuals are too large for agreement to count."""
     return verdict.misses_component and (verdict.error > SMALL or verdict.structure > _MOST_STRUCTURE)
 
 
 def abandon(attempt: Attempt, problem: Problem) -> Attempt:
-    """Return an attempt that is given up, as lost."""
+    """Return the attempt in phase LOST, with a verdict that fails."""
     verdict = Verdict(rank=0, error=attempt.hidden / problem.sigma)
     return replace(attempt, phase=AttemptPhase.LOST, verdict=verdict)
 
@@ -244,9 +247,9 @@ class ConsensusState:
     Attributes
     ----------
     problem : Problem
-        What is known before the first attempt.
+        The sizes, settings and limits that are known before the first attempt.
     sigma : float or None
-        The size of an ordinary entry, None until it is known.
+        The size of an ordinary entry, or None until it is known.
     rms : float
         The root mean square of all entries.
     seed : int
@@ -262,7 +265,7 @@ class ConsensusState:
     attempt : Attempt or None
         The present attempt.
     verdict : Status or None
-        The status in which the run ends, None while it goes on.
+        The status in which the run ends, or None while the run continues.
     """
 
     problem: Problem
@@ -278,7 +281,7 @@ class ConsensusState:
 
     @property
     def everyone(self) -> bool:
-        """Whether the next message goes to all clients, although rounds sample a fraction: in a proof it does."""
+        """Whether the next message goes to all clients even if rounds sample a fraction of them, as in a proof."""
         return self.proving
 
     @property
@@ -292,7 +295,7 @@ class ConsensusState:
         return self.attempt is not None and self.attempt.proving
 
     def with_sigma(self, sigma: float) -> ConsensusState:
-        """Return the state once the size of an ordinary entry is known."""
+        """Return the state with the size of an ordinary entry, and begin the first attempt."""
         state = replace(self, sigma=sigma, problem=replace(self.problem, sigma=sigma))
         if sigma == 0.0:
             return replace(state, verdict=Status(Outcome.CONVERGED, "all entries are 0"))
@@ -331,12 +334,12 @@ class ConsensusState:
         return self._at(phases.after_proof(self.attempt, self.problem, total))
 
     def _at(self, attempt: Attempt) -> ConsensusState:
-        """Return the state with this attempt. If the attempt has ended, begin the next one or end the run."""
+        """Return the state with this attempt. If the attempt has ended, begin the next attempt or end the run."""
         before, problem, rounds = self.attempt, self.problem, self.progress.rounds
         assert before is not None
         state = replace(self, attempt=attempt)
         if (attempt.phase, attempt.tag) != (before.phase, before.tag):
-            # The kept answers belong to another basis or another V.
+            # The answers that the server has kept belong to another basis or another V.
             state = replace(state, cache=replace(self.cache, last=None))
         lost = attempt.phase is AttemptPhase.LOST
         if lost or attempt.phase is AttemptPhase.PROVEN:
@@ -349,6 +352,6 @@ class ConsensusState:
             return state
         if self.log.best is not None:
             return replace(state, verdict=self.log.status(rounds))
-        many = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Use more than "
+        many = f"{labels.count(rounds, 'round')} were not enough to prove a result. Use more than "
         end = Status(Outcome.MAX_ROUNDS, f"{many}{option('max_rounds', problem.most_rounds)}")
         return replace(state, log=self.log.add(abandon(attempt, problem)), verdict=end)

@@ -1,13 +1,13 @@
-"""The parts that the robust algorithms share. Rows are the sum of a low-rank and a sparse part.
+"""Common code of the robust algorithms, which split rows into a low-rank and a sparse part.
 
-`Robust` holds parameters and corrects the status of a run. The functions are parts of both algorithms:
-the first block, the message that counts entries by size to find the size of an ordinary entry, and the
+`Robust` holds parameters and corrects the status of a run. Both algorithms use the functions for the
+first block, for the message that counts entries to find the size of an ordinary entry, and for the
 iteration over blocks of rows with their part of V.
 
-A robust run does not use missing values, nor a few entries that it hides to check the run. A hash of
-the row and the seed of the run decide which entries are hidden: two percent of all entries, or more if
-there are few. So the hidden entries do not depend on how the rows are distributed, on the order of
-messages, or on a node's memory, and nobody without the row can tell which of its entries are hidden.
+A robust run ignores missing values, and hides a few entries to check the result. A hash of the row and
+the seed of the run select the hidden entries: two percent of all entries, or a larger share of small
+tables. So the choice does not depend on how rows are distributed, on the order of messages, or on a
+node's memory. Without the row, nobody can know which of its entries are hidden.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-# The least and the largest share of hidden entries, and how many there should be
+# The smallest and the largest share of hidden entries, and the wanted number of hidden entries
 _LEAST, _MOST_HIDDEN, _WANTED = 0.02, 0.1, 100.0
-# Entries below the largest entry of their row divided by this do not affect which entries are hidden.
-_PARTS: Final = 2.0**20
-_MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+# The hash of a row ignores entries below the row's largest entry divided by this number.
+_HASH_STEPS: Final = 2.0**20
+_HASH_FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _NONE: Final = np.zeros(0, dtype=np.int64)
-_NEXT: Final = np.uint64(0x9E3779B97F4A7C15)
+_HASH_INCREMENT: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Unseen:
     __repr__ = brief
 
     def of_rows(self, start: int, stop: int) -> tuple[Array, Array]:
-        """Return both kinds of positions within these rows."""
+        """Return the positions of missing and of hidden entries in these rows, counted from the first of these rows."""
         first, last = start * self.d, stop * self.d
         return tuple(a[slice(*np.searchsorted(a, (first, last)))] - first for a in (self.gaps, self.hidden))  # type: ignore[return-value]
 
@@ -63,7 +63,7 @@ def share(n: int, d: int) -> float:
 
 
 def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
-    """Return the entries of these rows that a run does not use. They are found once."""
+    """Return the entries of these rows that a run does not use. The result is cached."""
 
     def find() -> Unseen:
         gaps, hidden = _gaps(data), _hidden(data, seed, share)
@@ -92,11 +92,11 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
         known = np.nan_to_num(block.astype(np.float64), nan=0.0)
         size = np.max(np.abs(known), axis=1, keepdims=True)
         shares = known / np.where(size > 0.0, size, 1.0)
-        whole = np.rint(shares * _PARTS).astype(np.int64).view(np.uint64)
-        # Multiplication with an odd number modulo 2^64 keeps all bits.
+        whole = np.rint(shares * _HASH_STEPS).astype(np.int64).view(np.uint64)
+        # Multiplication by an odd number modulo 2^64 loses no information.
         rows.append(_mix(whole @ (of_column[0] | np.uint64(1))))
     row = np.concatenate(rows)
-    row = _mix(row + _NEXT * _occurrence(row))
+    row = _mix(row + _HASH_INCREMENT * _occurrence(row))
     limit = np.uint64(int(min(share, _MOST_HIDDEN) * 2.0**64))
     step = max(1, 2**20 // d)
     for i in range(0, len(row), step):
@@ -119,26 +119,25 @@ def _occurrence(row: Array) -> Array:
 
 def _mix(x: Array) -> Array:
     """Apply the finalizer of splitmix64, which mixes every bit of x into every bit."""
-    x = (x ^ (x >> np.uint64(30))) * _MIX[0]
-    x = (x ^ (x >> np.uint64(27))) * _MIX[1]
+    x = (x ^ (x >> np.uint64(30))) * _HASH_FACTORS[0]
+    x = (x ^ (x >> np.uint64(27))) * _HASH_FACTORS[1]
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 S = TypeVar("S", bound=Iterating)
 
-# the standard deviation of a normal variable, divided by the median of its absolute value
+# The standard deviation of a normal variable, divided by the median of its absolute value
 NORMAL: Final = 1.4826
-# A separate random stream. With the stream from which synthetic data were drawn, the start could equal the true
-# factor.
+# The start uses a separate random stream, because with the stream of synthetic data it could equal the true factor.
 _STREAM: Final = 2**62
-_MOST: Final = 0.5  # the share of a client's entries that may be far before the status mentions it
-# A low-rank part below this share of the squares of ordinary entries counts as none.
+_MOST_OUTLIERS: Final = 0.5  # If more than this share of a client's entries are outliers, the status names the client.
+# A low-rank part below this share of the squares of ordinary entries counts as zero.
 _NOTHING: Final = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(Iterative[S]):
-    """The base of robust algorithms. Rows are not centered by default, because far entries would move the mean."""
+    """The base of robust algorithms. By default rows are not centered, because outliers would shift the mean."""
 
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
@@ -172,7 +171,7 @@ class Robust(Iterative[S]):
         if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
             return Status(
                 Outcome.STALLED,
-                "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm "
+                "the low-rank part has collapsed to zero, because the ridge rho exceeds the spectral norm "
                 "of the rows clipped at the threshold. Lower the ridge",
             )
         if model.status is None:
@@ -181,9 +180,9 @@ class Robust(Iterative[S]):
 
 
 def exceptions(model: Model) -> list[str]:
-    """Describe rows that are not determined, and clients whose entries are mostly far.
+    """Return clauses about undetermined rows, and about clients in which most entries are outliers.
 
-    Clients are known only if the server has seen single answers.
+    Clients are named only if the server has seen single answers.
     """
     said = []
     rows, bad = model.left.get("weak", np.zeros(2))
@@ -193,7 +192,7 @@ def exceptions(model: Model) -> list[str]:
             said[-1] += f" ({bad:.0f} completely outlying)"
     if "clients" in model.left:
         entries = model.left["clients"][:, 2]
-        keys = model.left["keys"][entries > _MOST]
+        keys = model.left["keys"][entries > _MOST_OUTLIERS]
         said += [f"most entries of client {key} are outlying" for key in keys]
     return said
 
@@ -209,19 +208,19 @@ def start_block(model: Model) -> Array:
 def scale_start(U: Array, sigma: float) -> Array:
     """Scale the first U by the root of the entries' size, so that the result does not depend on units.
 
-    V grows to the same scale. A product of two factors with N(0, 1) entries has sigma near sqrt(p),
-    which keeps U as it is.
+    V grows to the same scale. A product of two factors with N(0, 1) entries has sigma near sqrt(p). In
+    this case U does not change.
     """
     each = np.sqrt(sigma / np.sqrt(U.shape[1]))
     return np.asarray(U * each)
 
 
 def root_mean_square(model: Model) -> float:
-    """Return the root mean square of the entries, in which outlying entries count fully."""
+    """Return the root mean square of all entries, including outliers."""
     return float(np.sqrt(model.trace / (model.n * model.d)))
 
 
-# the arrays of the message that counts entries by size
+# The arrays in the message that asks clients to count their entries by size
 COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}
 
 
@@ -230,7 +229,7 @@ def counts_message(rms: float) -> Arrays:
     return {"top": np.array(sizes.top(rms))}
 
 
-# the parts of its answer
+# The parts of the answer to this message
 COUNTS: Final[Mapping[str, Part]] = {"counts": Part((sizes.FINE_BINS,), Kind.COUNT)}
 
 
@@ -262,7 +261,7 @@ def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array,
 
 
 def in_own_units(L: Array, S: Array, frame: Frame) -> Arrays:
-    """Return the low-rank and the sparse part in the units of the rows. The mean belongs to the low-rank part."""
+    """Return the low-rank and the sparse part in the units of the data. The low-rank part includes the mean."""
     if frame.scale is not None:
         L = L * frame.scale
         S = S * frame.scale

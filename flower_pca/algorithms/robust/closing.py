@@ -21,9 +21,9 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
 from flower_pca.rows.local import LocalData
 
-# thresholds from the low-rank part beyond which an entry counts as an outlier
+# An entry counts as an outlier if it is further than this many thresholds from the low-rank part.
 FAR: Final = 10.0
-_KEYS, _CLIENTS = "keys", "clients"  # the keys of the figures of single clients
+_KEYS, _CLIENTS = "keys", "clients"  # the names of the arrays with figures of single clients
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LowRankState:
     tag : int
         The tag of the basis, by which clients recognize their V.
     total : dict or None
-        The sums, once clients have answered.
+        The sums, or None until clients have answered.
     summed : bool
         Whether the server sees only sums of answers.
     figures : dict
@@ -63,10 +63,10 @@ class LowRankState:
 class LowRank(Stage[LowRankState]):
     """Close a robust run: every client solves V_i for the last U, and keeps L_i = V_i U' and S_i.
 
-    Each client sends V_i'V_i, from which the server computes L'L = U (sum V_i'V_i) U'. It also sends
-    for every column how many entries were taken out because they lie beyond the threshold from L_i, and
-    how many entries lie far from L_i. If the server sees single answers, it keeps the last two counts
-    of each client as well.
+    Each client sends V_i'V_i, from which the server computes L'L = U (sum V_i'V_i) U'. For every column,
+    it also sends how many entries were removed because they lie beyond the threshold from L_i, and how
+    many entries are outliers. If the server sees single answers, it also keeps these two counts of each
+    client.
 
     Cost: about 8 n_i d p flops, as in one step of the regression. Once, the server sends d p floats, and
     each client sends p^2 + 2 d floats.
@@ -83,7 +83,7 @@ class LowRank(Stage[LowRankState]):
 
     def start(self, model: Model) -> LowRankState:
         Z, left = model.columns, dict(model.left)
-        # Up to rounding this is U itself, unless the frame has changed since.
+        # Up to rounding errors this is U itself, unless the frame has changed.
         U = Z @ (Z.T @ left.pop("U"))
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
         cut = float(left.pop("cut", np.inf))
@@ -98,7 +98,7 @@ class LowRank(Stage[LowRankState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
-        # rows that are not determined, and bad rows
+        # The array "weak" contains the numbers of undetermined rows and of bad rows.
         weak = {}
         if "cut" in arrays:
             weak["weak"] = Part((2,), Kind.COUNT)
@@ -128,7 +128,7 @@ class LowRank(Stage[LowRankState]):
             far += np.sum(off > lam * min(cut, FAR), axis=0)
             taken += np.sum(off > lam, axis=0)
             sound = V
-            # The V of such rows follows from their far entries, and would outweigh other rows.
+            # The V of undetermined rows follows from their outliers, and would outweigh other rows.
             if np.isfinite(cut):
                 out, bad = find_undetermined(off, Q, lam * cut, gaps)
                 weak += len(out), len(bad)
@@ -144,14 +144,14 @@ class LowRank(Stage[LowRankState]):
 
     @staticmethod
     def local_results(memory: Arrays, data: LocalData) -> Arrays:
-        if "U" not in memory:  # The client was gone before the closing message.
+        if "U" not in memory:  # The client did not receive the closing message.
             return {}
         U, lam = memory["U"], float(memory["lam"])
         cut = float(memory.get("cut", np.inf))
         L = memory["V"] @ U.T
         gaps = base.unseen(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
-        R.reshape(-1)[gaps] = 0.0  # missing values have no residual
+        R.reshape(-1)[gaps] = 0.0  # Missing values have no residual.
         found = {}
         if np.isfinite(cut):
             basis = linalg.orth(U)
@@ -163,7 +163,7 @@ class LowRank(Stage[LowRankState]):
     def merging(self, state: LowRankState) -> Merge:
         if state.summed:
             return add
-        return _apart
+        return _add_with_counts
 
     @property
     def additive(self) -> bool:
@@ -182,7 +182,7 @@ class LowRank(Stage[LowRankState]):
         total, n = state.total, int(state.total["n"])
         G = total["G"]
         weak = float(total.get("weak", np.zeros(2))[0])
-        # Rows that are not determined count like the average of the others.
+        # Undetermined rows are replaced by the average of all other rows.
         if 0.0 < weak < n:
             G = G * (n / (n - weak))
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
@@ -211,7 +211,7 @@ class LowRank(Stage[LowRankState]):
 
 
 def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
-    """Return the remembered V if it belongs to this basis and to a threshold near this one."""
+    """Return the remembered V if it belongs to this basis and to a similar threshold."""
     lam = float(arrays["lam"])
     late = float(memory.get("lam", lam)) > huber.LATE * lam
     if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)):
@@ -220,7 +220,7 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
 
 
 def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
-    """Return V of these rows for the last basis. A node without memory computes it from zero."""
+    """Return V of these rows for the last basis. A node without memory computes V without a first guess."""
     U, cut = arrays["U"], float(arrays.get("cut", np.inf))
     lam, rho, start = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
     if V is None:
@@ -232,8 +232,8 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     return V
 
 
-def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """Add an answer to the sums, and keep the client's key, rows, entries taken out and far entries."""
+def _add_with_counts(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+    """Add an answer to the sums, and keep the client's key and its numbers of rows, removed entries and outliers."""
     sums = add(total, client, reply)
     counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
     keys = np.append(sums.get(_KEYS, np.empty(0, np.uint64)), np.uint64(client))
@@ -242,7 +242,7 @@ def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 
 def _by_client(total: Arrays, d: int) -> Arrays:
-    """Return the figures of single clients, with shares of entries instead of counts, in the order of the keys."""
+    """Return the figures of single clients in the order of their keys, with counts of entries as shares."""
     if _KEYS not in total:
         return {}
     # Answers were added in the random order in which they arrived.

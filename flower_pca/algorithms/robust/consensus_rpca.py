@@ -1,16 +1,16 @@
 """ConsensusRPCA: robust PCA by the normal equations of all clients, with a falling threshold and a proof of the result.
 
-Unless sigma is given, a run first counts how many entries there are of each size. Then it makes
-attempts (`attempts`). In the rounds of an attempt, the threshold falls to the level of noise or
-rounding (`attempt`). In the one to eight messages of its proof, all clients check whether the low-rank
-part predicts entries that it has not seen, and whether the clean entries determine it (`proof`). The
-first attempt that passes its proof is the answer. A client keeps V from round to round (`Task`). The
-server keeps U, and sums for clients that miss a round.
+Unless sigma is given, a run first counts entries by their size. Then it makes attempts (`attempts`). In
+the rounds of an attempt, the threshold falls to the level of noise or rounding errors (`attempt`). In
+the one to eight messages of a proof, all clients check whether the low-rank part predicts entries that
+were hidden from it, and whether the clean entries determine the low-rank part (`proof`). The first
+attempt that passes its proof is the answer. A client keeps V from round to round (`Task`). The server
+keeps U, and sums for clients that miss a round.
 
-A client works block by block of its rows. It keeps V of its rows, with the threshold and the tag of the
-basis that V belongs to. If the tag of a message differs, V is rotated if the message says how, and
-otherwise recomputed. While a basis has fewer columns than before, the client also keeps V of all
-columns, because these may come back.
+A client processes its rows block by block. It keeps V of its rows, with the threshold and the tag of
+the basis to which V belongs. If the tag of a message differs, the client rotates V by the matrix in the
+message, or computes V again if the message has no such matrix. As long as a basis has fewer columns
+than before, the client also keeps V of all columns, because the dropped columns may come back.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
 from flower_pca.rows.local import LocalData
 
-# At this share of the first threshold and below, far entries stand out even if V is rough.
-_LOW: Final = 0.1
-# The number of entries in a block, so that the block and its residuals fit into a processor's cache
-_PIECE: Final = 2**17
-# The keys of a client's memory, and the prefix of the same keys for a basis with more columns
+# If the threshold is at most this share of the first threshold, outliers stand out even if V is inaccurate.
+_LOW_THRESHOLD: Final = 0.1
+# The largest number of entries in a block, so that the block and its residuals fit into a processor's cache
+_BLOCK_ENTRIES: Final = 2**17
+# The keys of a client's memory, and the prefix of these keys for an earlier basis with more columns
 _REMEMBERED: Final = ("V", "tag", "lam")
-_BEFORE: Final = "before_"
+_BEFORE_PREFIX: Final = "before_"
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows with their first V, and the flat positions of entries that do not count: missing and hidden ones."""
+    """A block of rows with its first V, and the flat positions of missing, hidden and other entries to ignore."""
 
     X: Array
     V: Array
@@ -72,21 +72,21 @@ class Block:
 
     @property
     def seen(self) -> Array:
-        """The number of entries that count in each row."""
+        """The number of entries in each row that are not ignored."""
         there = np.ones(self.X.shape, dtype=bool)
         there.reshape(-1)[self.out] = False
         return np.asarray(there.sum(axis=1, dtype=np.int32))
 
     @property
     def unseen(self) -> Array:
-        """Which entries are missing or hidden."""
+        """A mask of the entries that are missing or hidden."""
         found = np.zeros(self.X.shape, dtype=bool)
         flat = found.reshape(-1)
         flat[self.gaps] = flat[self.hidden] = True
         return found
 
     def count(self, R: Array, top: int) -> Array:
-        """Count |r| in each bin, for visible entries and for hidden entries."""
+        """Return the number of |r| in each bin, for visible and for hidden entries."""
         flat = R.reshape(-1)
         counts = np.empty((2, sizes.BINS))
         counts[1] = sizes.count(flat[self.hidden], top)
@@ -107,7 +107,7 @@ class Task:
     __repr__ = brief
 
     def number(self, name: str) -> float:
-        """Return a number of the message."""
+        """Return the number with this name in the message."""
         return float(self.arrays[name])
 
     @property
@@ -117,7 +117,7 @@ class Task:
 
     def answer(self) -> tuple[Arrays, Arrays]:
         """Return the client's answer and its new memory."""
-        # 0 after the first message of a proof
+        # After the first message of a proof, the number of steps is 0.
         U, steps = self.arrays["U"], int(self.arrays["inner_steps"])
         lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
         regression = Regression(U, lam, rho, cut)
@@ -147,15 +147,15 @@ class Task:
         return sums, {"V": np.concatenate(found), **memory, **self._before()}
 
     def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
-        """Return the sums of a round. Bad rows, most of whose entries are far, add nothing to them."""
+        """Return the sums of a round for one block. Bad rows, in which most entries are outliers, are left out."""
         near = regression.near(R)
-        if self.number("lam") <= _LOW * self.number("start"):
+        if self.number("lam") <= _LOW_THRESHOLD * self.number("start"):
             clean = near.copy()
             clean.reshape(-1)[block.out] = False
             bad = proof.bad_rows(clean, block.seen, proof.BAD)
             if bad.any():
                 V = np.where(bad[:, None], 0.0, V)
-        C = self._pull(block, R, near, regression)
+        C = self._clipped(block, R, near, regression)
         rest = C.T @ V.astype(C.dtype, copy=False)
         sums: Arrays = {"G": V.T @ V, "rest": rest}
         if "Z" in self.arrays:
@@ -163,16 +163,16 @@ class Task:
             sums["image"] = C.T @ (C @ Z)
         return sums
 
-    def _pull(self, block: Block, R: Array, near: Array, regression: Regression) -> Array:
-        """Return C, which takes the place of R. Columns that are found anew use their own threshold.
+    def _clipped(self, block: Block, R: Array, near: Array, regression: Regression) -> Array:
+        """Return C, which overwrites R. Columns that are estimated again use their own threshold.
 
-        While this threshold is above the message's, these columns have no cut. Huber's function is
-        convex, so the result does not depend on where a column started.
+        As long as this threshold is above the message's threshold, these columns have no cut. Without a
+        cut, Huber's function is convex, so the result does not depend on the start.
         """
         columns, level = self.again
         if not len(columns):
             return regression.clip(R, block.out, near)
-        # A copy, because `clip` overwrites R.
+        # Indexing with an array makes a copy, which is needed because `clip` overwrites R.
         anew = R[:, columns]
         unseen = block.unseen[:, columns]
         if level <= self.number("lam"):
@@ -184,12 +184,12 @@ class Task:
 
     @functools.cached_property
     def again(self) -> tuple[Array, float]:
-        """The columns that are found anew, from which V is not computed, and their threshold."""
+        """The columns that are estimated again, and their threshold. V is not computed from these columns."""
         return np.flatnonzero(self.levels), float(self.levels.max(initial=0.0))
 
     @property
     def levels(self) -> Array:
-        """The thresholds of columns that are found anew, and 0 for all other columns."""
+        """The threshold of each column that is estimated again, and 0 for all other columns."""
         return self.arrays.get("again", np.zeros(len(self.arrays["U"])))
 
     def _proof(self, block: Block, V: Array, R: Array, Q: Array) -> Arrays:
@@ -209,7 +209,7 @@ class Task:
         )
 
     def blocks(self) -> Iterator[Block]:
-        """Iterate over the rows block by block."""
+        """Yield the rows block by block, with their first V."""
         U, V, start = self.arrays["U"], self._memory_of(), 0
         beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
         seed, share = int(self.arrays["seed"]), self.number("share")
@@ -223,17 +223,17 @@ class Task:
                 first = V[start:stop]
             elif lam >= beginning:  # An attempt begins.
                 first = np.zeros((len(X), U.shape[1]))
-            else:  # The client joins late, so the threshold falls from the start once more.
+            else:  # The client joins late, so its threshold has to fall from the start.
                 first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
             yield Block(X, first, out, gaps, places)
             start = stop
 
     def _memory_of(self) -> Array | None:
-        """Return the remembered V if it belongs to this basis, or can be rotated to it, and its threshold is recent."""
+        """Return the remembered V if its threshold is recent and it belongs to this basis, or can be rotated to it."""
         n, p = self.data.n, self.arrays["U"].shape[1]
         turn, origin = self.arrays.get("turn"), int(self.arrays["origin"])
         late = huber.LATE * self.number("lam")
-        for place in ("", _BEFORE):
+        for place in ("", _BEFORE_PREFIX):
             V, tag, lam = (self.memory.get(place + name) for name in _REMEMBERED)
             if V is None or tag is None or lam is None or len(V) != n or float(lam) > late:
                 continue
@@ -244,25 +244,25 @@ class Task:
         return None
 
     def _before(self) -> Arrays:
-        """Return the memory of V for the basis before it lost columns, because these columns may come back."""
+        """Return the part of the memory for the basis before columns were dropped, because they may come back."""
         origin = int(self.arrays["origin"])
-        for place in ("", _BEFORE):
+        for place in ("", _BEFORE_PREFIX):
             if "turn" in self.arrays and int(self.memory.get(place + "tag", -1)) == origin:
-                return {_BEFORE + name: self.memory[place + name] for name in _REMEMBERED}
+                return {_BEFORE_PREFIX + name: self.memory[place + name] for name in _REMEMBERED}
         return {}
 
 
 def pieces(data: LocalData) -> Iterator[Array]:
-    """Split the rows into blocks with at most `_PIECE` entries."""
-    rows = max(1, _PIECE // max(1, data.d))
+    """Yield blocks of rows with at most `_BLOCK_ENTRIES` entries."""
+    rows = max(1, _BLOCK_ENTRIES // max(1, data.d))
     for X in data.dense():
         for start in range(0, len(X), rows):
             yield X[start : start + rows]
 
 
-# Without noise, the threshold ends at this multiple of sigma, or at tol.
+# Without noise, the threshold stops falling at this multiple of sigma, or at tol times sigma if tol is smaller.
 _FLOOR: Final = 1e-6
-# multiples of the data's eps below which no residual can be told from rounding
+# The threshold never falls below this multiple of the data's eps, because smaller residuals are rounding errors.
 _EPS: Final = 32.0
 
 
@@ -273,35 +273,36 @@ class ConsensusRPCA(Robust[ConsensusState]):
     Each client's rows are V_i U' + S_i plus noise, with a common low-rank factor U and a sparse S_i.
     The method needs only sums over clients and no step size, and it proves its result.
 
-    It minimizes, over U, V_i and S_i, sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda
-    ||S_i||_1, plus rho/2 ||U||^2. As an exception, an entry further than 10 lambda from VU' costs no
-    more than an entry at 10 lambda.
+    The method minimizes, over U, V_i and S_i, sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 +
+    lambda ||S_i||_1, plus rho/2 ||U||^2. As an exception, an entry further than 10 lambda from VU'
+    costs no more than an entry at 10 lambda.
 
-        The first message counts how many |x| there are of each size. sigma is 1.4826 times their
-    median, with an error of at most 2 %, and lambda starts at sigma. Let C be clip(X - VU',
-    lambda), but 0 for hidden entries and entries beyond 10 lambda. A round:
+    In the first message, clients count entries by |x|. sigma is 1.4826 times the median of |x|, with an
+    error of at most 2 %, and lambda starts at sigma. Let C be clip(X - VU', lambda), but 0 for hidden
+    entries and entries beyond 10 lambda. A round:
       each client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1,
         but at most twice while lambda falls and at most a tenth of the entries lie beyond lambda;
         it sends B_i = (VU' + C)'V, G_i = V'V, and counts of |X - VU'| by size, of visible and hidden entries;
       the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, floor).
 
-    rho = ridge lambda sqrt(max(n, d)), or a tenth of it beside noise. Usually, two percent of the
-    entries are hidden. If the low-rank part stops approaching the hidden entries while lambda falls,
-    the rest is dense noise of deviation s. From then on lambda = 2 s, and entries beyond 6 s have no
-    influence. The rank is the number of singular values of VU' above the noise, at most n_components +
-    oversample. When the basis is at rest, it is proven: see `proof`. If the proof fails, another
-    attempt follows: see `attempts`.
+    rho = ridge lambda sqrt(max(n, d)), or a tenth of this value with noise. Usually, two percent of the
+    entries are hidden. If the low-rank part no longer approaches the hidden entries while lambda falls,
+    the residuals are dense noise with standard deviation s. From then on lambda = 2 s, and entries
+    beyond 6 s have no influence. The rank is the number of singular values of VU' above the noise, at
+    most n_components + oversample. When the basis has settled, clients prove the result: see `proof`. If
+    the proof fails, another attempt follows: see `attempts`.
 
-    A client that misses a round counts with its last answer, and lambda falls by gamma to the power of
-    the share of rows that answered. Proofs and the closing message go to all clients. Under masks the
-    server has no single answers. Then the clients that answered count for all rows, and a run whose
-    last round lacked a client returns to the opening. Missing values are treated like hidden entries.
+    If a client misses a round, its last answer is used, and lambda falls by gamma to the power of the
+    share of rows whose clients answered. Proofs and the closing message go to all clients. Under masks
+    the server has no single answers. Then the sums of the clients that answered are scaled up to all
+    rows, and a run in which a client missed the last round returns to the opening. Missing values are
+    treated like hidden entries.
 
-    Reference: this package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
+    Reference: this method is the package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client, and 2 d p^2 flops on the server. The
     server sends p d floats, and each client sends p d + p^2. An attempt takes about
     ln(1e-6) / ln(gamma) rounds, which are 132 for gamma=0.9, and one or eight messages of proof.
-    Prefer it: if single values are far off, for example because of typing errors, other units or
+    Prefer it: if single values are outliers, for example because of typing errors, wrong units or
     failing sensors. A client with a single row reveals its clean part up to scale.
 
     Parameters
@@ -327,7 +328,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
     max_rounds : int, default=1000
         The most rounds of all attempts together.
     patience : int, default=300
-        Rounds at the last threshold after which an attempt is proven even if its basis still moves.
+        The number of rounds at the last threshold after which the proof begins even if the basis still moves.
 
     Examples
     --------
@@ -370,7 +371,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         elif self.noise != "auto":
             raise ConfigError(
                 f'noise of consensus_rpca is {shown(self.noise)}, but it must be "auto" or a number of at least 0. '
-                "Leave it out, and it is estimated.",
+                "Leave the parameter out to estimate the noise.",
                 setting="noise",
                 value=self.noise,
             )
@@ -441,7 +442,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     @property
     def additive(self) -> bool:
-        # Only sums are needed. The server keeps single answers if it sees them, for clients that miss a round.
+        # Sums are enough. If the server sees single answers, it keeps them only for clients that miss a round.
         return True
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
@@ -495,14 +496,14 @@ class ConsensusRPCA(Robust[ConsensusState]):
         best = state.log.best
         attempt = best if state.verdict is not None and best is not None else state.attempt
         if attempt is None:
-            # Nothing is known yet.
+            # The run has ended before its first attempt.
             nothing = {name: np.zeros(()) for name in ("lam", "rho", "sigma")}
             return replace(model, left={"U": state.first, **nothing})
         ended = best is not None and attempt is best
         U = attempt.U.copy()
         if best is not None and ended and best.judged.passes_with_exceptions:
-            # The proof does not cover these columns, and their values would distort rows in which their entries
-            # are far.
+            # The proof does not cover these columns, and they would distort rows in which their entries are
+            # outliers.
             U[list(best.judged.columns)] = 0.0
         Z = linalg.orth(U)
         if attempt.G is not None:

@@ -1,9 +1,9 @@
 """DCFPCA: robust PCA by local gradient steps on a common factor, averaged (Chu's Algorithm 1).
 
 The first message counts entries by size, unless sigma is given. Then the server sends U in every
-round, and each client takes gradient steps from U with its own V, which it keeps. The server
-averages the answers with weights. The defaults of `step` and `init` are those of the paper. Their
-other values were added by this package.
+round, and each client takes gradient steps from U with its own V, which it keeps. The server averages
+the answers with weights. By default, `step` and `init` follow the paper. Their other values are
+additions of this package.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_LONGEST: Final = 1e4
-_MOST: Final = 0.5  # the share of outliers above which no low-rank part was found
-_ETA: Final = {"paper": 0.05, "scaled": 1.0}
+_MOST_GROWTH: Final = 1e4  # If a step makes U more than this many times longer, it diverges.
+_MOST_OUTLIERS: Final = 0.5  # If more than this share of entries are outliers, no low-rank part was found.
+_DEFAULT_ETA: Final = {"paper": 0.05, "scaled": 1.0}
 
 
 @dataclass(frozen=True)
 class DCFState:
-    """The state of the server: the common factor U, the size of an ordinary entry, and what the message needs."""
+    """The state of the server: the common factor U, the size of an ordinary entry, and numbers for messages."""
 
     U: Array
     sigma: float | None
@@ -71,10 +71,10 @@ class DCFPCA(Robust[DCFState]):
     median |x|, and rho = ridge lambda sqrt(max(n, d)). At the end, clients solve V_i for the last U,
     which the paper omits.
 
-    step="paper" uses eta as it is. The right value then depends on the scale of the data and on n_i,
-    and a first U of N(0, 1) entries belongs to it. step="scaled" divides eta by l_i = ||V_i||_2^2 + rho
-    n_i/n and weighs the mean by l_i. lambda stays constant, so the low-rank part keeps an error in
-    proportion to lambda: about 2 % with the defaults.
+    step="paper" uses eta without scaling. The right value then depends on the scale of the data and on
+    n_i, and requires a first U with N(0, 1) entries. step="scaled" divides eta by l_i = ||V_i||_2^2 +
+    rho n_i/n and weights the mean by l_i. lambda stays constant, so the error of the low-rank part
+    remains proportional to lambda: about 2 % with the defaults.
 
     Reference: Chu, "Distributed robust principal component analysis", Algorithm 1.
     Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client, and p d floats each way.
@@ -87,7 +87,7 @@ class DCFPCA(Robust[DCFState]):
     eta : float or None, default=None
         The step. The default is 0.05, or 1.0 with step="scaled".
     step : {"paper", "scaled"}, default="paper"
-        Whether eta is used as it is, or divided by l_i.
+        Whether eta is used without scaling, or divided by l_i.
     anneal : bool or None, default=None
         Whether the step falls as 1 / sqrt(t + 1). By default it does, except with step="scaled".
     init : {"random", "opening"}, default="random"
@@ -150,7 +150,7 @@ class DCFPCA(Robust[DCFState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.integer("local_steps of dcf_pca", self.local_steps, least=1)
-        checks.choice("step of dcf_pca", self.step, tuple(_ETA))
+        checks.choice("step of dcf_pca", self.step, tuple(_DEFAULT_ETA))
         checks.choice("init of dcf_pca", self.init, ("random", "opening"))
         checks.choice("anneal of dcf_pca", self.anneal, (True, False, None))
         checks.number("threshold of dcf_pca", self.threshold, least=1e-12)
@@ -172,7 +172,7 @@ class DCFPCA(Robust[DCFState]):
         if state.sigma is None:
             return counts_message(state.rms)
         lam, rho = self._weights(state)
-        eta = self.eta or _ETA[self.step]
+        eta = self.eta or _DEFAULT_ETA[self.step]
         if self.anneal or (self.anneal is None and self.step == "paper"):
             eta = eta / np.sqrt(state.progress.rounds + 1)
         numbers = {
@@ -190,7 +190,7 @@ class DCFPCA(Robust[DCFState]):
     def bounds(self, state: DCFState, model: Model) -> Mapping[str, Array | float]:
         if state.sigma is None:
             return super().bounds(state, model)
-        # On the edge of stability a step may make U ten thousand times longer.
+        # There is no useful bound, because an almost unstable step may make U ten thousand times longer.
         return {"U": 0.0, "weight": 0.0, "reach": 0.0}
 
     @staticmethod
@@ -198,8 +198,8 @@ class DCFPCA(Robust[DCFState]):
         if "top" in arrays:
             return counts_reply(arrays, data), memory
         U, V, weight = arrays["U"], memory.get("V"), 1.0
-        # The paper's start, from a random stream of the node's own. The first stored row selects the stream,
-        # because the last digits of a frame change with the order in which clients are summed.
+        # As in the paper, V starts at random. The first stored row selects a different random stream at each
+        # node. The framed row cannot do so, because its last digits depend on the order of sums over clients.
         if V is None or V.shape != (data.n, U.shape[1]):
             V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.measured.first_row())
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
@@ -218,12 +218,11 @@ class DCFPCA(Robust[DCFState]):
             before, U = U, U - eta / weight * gradient
             size = float(np.linalg.norm(before))
             grown = float(np.linalg.norm(U))
-            # A step that makes U longer than this diverges. The condition is written so that NaN is refused as
-            # well.
-            if not grown <= _LONGEST * size:
+            # Such a long step diverges. The condition is written so that it also refuses NaN.
+            if not grown <= _MOST_GROWTH * size:
                 raise DataError(
                     f"A step of dcf_pca with eta={eta:g} makes the factor {grown / size:.0e} times longer, so the run "
-                    'does not converge. Use step="scaled", or another scale.'
+                    'diverges. Use step="scaled".'
                 )
         up = {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}
         return up, {"V": V}
@@ -232,9 +231,9 @@ class DCFPCA(Robust[DCFState]):
         if state.sigma is None:
             sigma = spread(total["counts"], state.rms)
             U, progress = state.U, state.progress
-            if sigma == 0.0:  # all entries are 0
+            if sigma == 0.0:  # All entries are 0.
                 progress = progress.step(0.0)
-            # The paper's start has N(0, 1) entries.
+            # The first U of the paper has N(0, 1) entries and is not scaled.
             if self.step == "scaled":
                 U = scale_start(U, sigma)
             return replace(state, U=U, sigma=sigma, progress=progress)
@@ -242,7 +241,7 @@ class DCFPCA(Robust[DCFState]):
         step = np.linalg.norm(U - state.U)
         size = np.linalg.norm(U)
         moved = float(step) / (float(size) or 1.0)
-        # the length of a step, as a share of the way to the minimum
+        # `reach` is the length of a step as a share of the distance to the minimum.
         reach = float(total["reach"] / total["weight"])
         error = np.inf
         if reach > 0.0:
@@ -262,12 +261,12 @@ class DCFPCA(Robust[DCFState]):
 
     def verify(self, model: Model) -> Status | None:
         status, outliers = super().verify(model), float(model.left["outliers"])
-        if outliers <= _MOST or status is None or not status.ok:
+        if outliers <= _MOST_OUTLIERS or status is None or not status.ok:
             return status
         return Status(
             Outcome.STALLED,
-            f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank "
-            "part: no low-rank part was found. Use consensus_rpca, or ask for fewer components",
+            f"the run settled, but {outliers:.0%} of all entries are outliers, so no low-rank part was found. "
+            "Use consensus_rpca, or ask for fewer components",
         )
 
     def _weights(self, state: DCFState) -> tuple[float, float]:

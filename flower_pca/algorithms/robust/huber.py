@@ -1,8 +1,8 @@
 """Huber regression of rows with outlying entries on a basis, row by row, without a step size.
 
-It minimizes rho/2 ||V||^2 + H(X - VU') over V, with H(r) = r^2/2 for |r| <= lam, and lam |r| - lam^2/2
-beyond. This is rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1, minimized over S by S = soft(X -
-VU', lam).
+The regression minimizes rho/2 ||V||^2 + H(X - VU') over V, with H(r) = r^2/2 for |r| <= lam, and
+lam |r| - lam^2/2 for larger |r|. This is rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 with the
+minimizing S = soft(X - VU', lam).
 
 With a cut h, H is constant from |r| = h lam on, so entries further away have no influence. The
 derivative C of H is clip(r, lam) within the cut, and 0 beyond. The same quadratic function majorizes
@@ -18,26 +18,26 @@ import numpy as np
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base.linalg import Array
 
-_PATH: Final = 0.8  # The threshold falls by this factor if no V is known to start from.
-_LONGEST: Final = 162  # the most thresholds, after which only rounding is left of `start`
-_STEPS: Final = 3  # steps with each threshold
-_FINAL: Final = 200  # the most steps with the last threshold
+_THRESHOLD_FACTOR: Final = 0.8  # Without a known V, the threshold falls by this factor.
+_MOST_THRESHOLDS: Final = 162  # the most thresholds, because `start` has then fallen to its rounding error
+_STEPS: Final = 3  # the number of steps with each threshold
+_FINAL_STEPS: Final = 200  # the most steps with the last threshold
 _SETTLED: Final = 1e-9  # the relative change of V at which the steps end
-# In single precision, the steps end at this many roundings of the rows, because V does not come to rest.
+# In single precision, V never settles, so the steps end at this many rounding errors of the rows.
 _ROUNDING: Final = 10.0
 EPS: Final = float(np.finfo(np.float64).eps)
-# A remembered V is recomputed if its threshold was more than this many times the present one.
+# A remembered V is recomputed if its threshold was more than this many times the present threshold.
 LATE: Final = 2.0
 
 
 class Regression:
     """The regression on one basis U (d x p), with threshold lam, ridge rho and cut h.
 
-    The parameter `out` of its methods holds the flat positions of entries that do not count.
+    In all methods, the parameter `out` contains the flat positions of entries that do not count.
     """
 
-    # U, rho, (U'U + rho I)^-1 and U' of the newest basis. Clients in one process get the same array, and nobody
-    # writes to it. So it is recognized by identity, which costs nothing.
+    # The cache contains U, rho, (U'U + rho I)^-1 and U' of the newest basis. Clients in one process get the same
+    # array U, and no code changes it. So `is` finds out whether the cache is valid, at no cost.
     _newest: ClassVar[tuple[Array, float, Array, Array] | None] = None
 
     def __init__(self, U: Array, lam: float, rho: float, cut: float = np.inf) -> None:
@@ -51,14 +51,14 @@ class Regression:
             # If U lacks rank, its Gram matrix has no inverse without a ridge.
             least = EPS * float(gram.trace()) + TINY
             gram.flat[:: len(gram) + 1] += max(rho, least)
-            # U' as a contiguous array, which products read faster
+            # Products are faster if U' is a contiguous array.
             newest = Regression._newest = U, rho, np.linalg.inv(gram), np.ascontiguousarray(U.T)
         self._inverse, self._across = newest[2:]
 
     def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
-        """Return V after this many steps V += (CU - rho V)(U'U + rho I)^-1, and its residual X - VU'.
+        """Return V after this many steps V += (CU - rho V)(U'U + rho I)^-1, and the residual X - VU'.
 
-        Each step gives V = (X - S)U (U'U + rho I)^-1, the minimizer for the present S. So the objective never rises.
+        Each step computes V = (X - S)U (U'U + rho I)^-1, the minimizer for the present S. So the objective never rises.
         """
         R = np.empty_like(X)
         for _ in range(number):
@@ -66,14 +66,14 @@ class Regression:
         return V, self._residual(X, V, R)
 
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
-        """Return the minimizer, starting near it, by steps with momentum. A row that overshoots loses its momentum."""
+        """Return the minimizer by steps with momentum from a V near it. A row that overshoots loses its momentum."""
         R = np.empty_like(X)
         W = V
         t = np.ones(len(X))
         settled = max(_SETTLED, _ROUNDING * float(np.finfo(X.dtype).eps))
-        # Each row stops by itself, so that its result does not depend on the block.
+        # Each row stops independently, so that its result does not depend on other rows of the block.
         moving = np.ones(len(X), dtype=bool)
-        for _ in range(_FINAL):
+        for _ in range(_FINAL_STEPS):
             step = self._step(X, W, R, out) * moving[:, None]
             V, before = W + step, V
             moved = V - before
@@ -89,17 +89,17 @@ class Regression:
         return V
 
     def near(self, R: Array) -> Array:
-        """Return which entries of R = X - VU' lie within the cut."""
+        """Return a mask of the entries of R = X - VU' that lie within the cut."""
         near = -self._far <= R
         near &= self._far >= R
         return near
 
     def clip(self, R: Array, out: Array | None = None, near: Array | None = None) -> Array:
-        """Return C = R - S for R = X - VU'. `near` is that of R, if it is known."""
+        """Return C = R - S for R = X - VU', computed in place. `near` is the mask of `near(R)`, if it is known."""
         if near is None and self._far < np.inf:
             near = self.near(R)
         R.clip(-self._lam, self._lam, out=R)
-        # A product with booleans costs as much as everything else here. At high thresholds all are True.
+        # A product with booleans costs as much as all other operations here. At high thresholds, all entries are near.
         if near is not None and not near.all():
             R *= near
         if out is not None:
@@ -121,10 +121,10 @@ class Regression:
 def recover(
     X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, out: Array | None = None
 ) -> Array:
-    """Compute V from zero: the threshold falls from `start` to `lam`, so that outlying entries are found."""
+    """Compute V without a first guess. The threshold falls from `start` to `lam`, so that outliers are found."""
     V = np.zeros((len(X), U.shape[1]))
     threshold = max(start, lam)
-    for _ in range(_LONGEST):
+    for _ in range(_MOST_THRESHOLDS):
         if threshold <= lam:
             break
         ridge = 0.0
@@ -132,12 +132,12 @@ def recover(
             ridge = rho * threshold / lam
         regression = Regression(U, threshold, ridge, cut)
         V, _ = regression.steps(X, V, _STEPS, out)
-        threshold = max(lam, _PATH * threshold)
+        threshold = max(lam, _THRESHOLD_FACTOR * threshold)
     return Regression(U, lam, rho, cut).settle(X, V, out)
 
 
 def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
-    """Return S for R = X - VU': entries are shrunk towards zero by lam, and those beyond the cut stay."""
+    """Return S for R = X - VU': entries are shrunk towards zero by lam, except entries beyond the cut."""
     drawn = np.asarray(R - np.clip(R, -lam, lam))
     if np.isfinite(cut):
         return np.where(np.abs(R) > cut * lam, R, drawn)

@@ -1,11 +1,12 @@
-"""Phases: what an attempt does after each message, as a table of transitions.
+"""The phases of an attempt: a table of transitions that decides what follows after each message.
 
 `after_round` and `after_proof` update the attempt with the clients' answers. Then `move` takes the
 first row of the attempt's phase whose condition holds, runs its action and enters its next phase.
 
-s_v and s_h are the sizes of ordinary entries of X - VU', visible and hidden ones. Visible residuals are
-too small because they were fitted, and hidden residuals are too large by the same factor. So the noise
-s is their geometric mean. If s_h stays while lam falls, there is noise, and lam = 2 s from then on.
+s_v and s_h are the sizes of ordinary residuals X - VU' at visible and at hidden entries. Visible
+residuals are too small because they were fitted, and hidden residuals are too large by the same factor.
+So the noise s is the geometric mean of s_v and s_h. If s_h stays constant while lam falls, there is
+noise, and lam = 2 s from then on.
 """
 
 from __future__ import annotations
@@ -23,26 +24,29 @@ from flower_pca.algorithms.robust.verdict import MOST_NOISE
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-# With noise: an entry further than _NEAR thresholds has no influence, and the threshold is _WIDE times the
-# noise.
-_NEAR, _WIDE = 3.0, 2.0
-_BACK: Final = 10  # the number of rounds in which s_h should fall with lam
-_STAYS: Final = 0.8
-# The noise is estimated every _EVERY rounds. After _AT_FIRST rounds, a new estimate counts only if it is below
-# _FALLS times the last one. The phase takes at least _AT_LEAST rounds.
-_EVERY, _AT_FIRST, _FALLS, _AT_LEAST = 5, 15, 0.9, 16
-# The least singular value that counts without noise, in thresholds times sqrt(n) + sqrt(d)
+# With noise, an entry further than _NOISY_CUT thresholds has no influence, and the threshold is _NOISY_THRESHOLD times
+# the noise.
+_NOISY_CUT, _NOISY_THRESHOLD = 3.0, 2.0
+# There is noise if s_h is still above _CONSTANT_SHARE times its value of _ROUNDS_BACK rounds ago, although lam has
+# fallen.
+_ROUNDS_BACK: Final = 10
+_CONSTANT_SHARE: Final = 0.8
+# The noise is estimated every _ESTIMATE_ROUNDS rounds. After _FIRST_ROUNDS rounds, a new estimate is used only if it is
+# below _FALL_SHARE times the last estimate. The phase takes at least _LEAST_ROUNDS rounds.
+_ESTIMATE_ROUNDS, _FIRST_ROUNDS, _FALL_SHARE, _LEAST_ROUNDS = 5, 15, 0.9, 16
+# Without noise, singular values count if they exceed this many thresholds times sqrt(n) + sqrt(d).
 _SPECTRUM: Final = 10.0
-# The least one with noise, in multiples of the noise, and the least ratio of singular values at a gap
-_OF_NOISE, _GAP = 2.5, 5.0
-# The change of a basis, relative to the noise, below which remaining structure stays
+# With noise, singular values count if they exceed _NOISE_FACTOR times the noise times sqrt(n) + sqrt(d). If two
+# successive singular values have at least the ratio _GAP, only the values before this gap count.
+_NOISE_FACTOR, _GAP = 2.5, 5.0
+# If the basis changes by at most this share of the noise, remaining structure will not vanish.
 _CORRELATED: Final = 0.02
-# If the basis still improves, less than this share of the structure is left after _EVERY rounds.
-_STAYS_LEFT: Final = 0.97
-# The first threshold of columns that are found anew, relative to an ordinary entry, and where it begins to fall
-# faster
-_HIGH, _LOW = 10.0, 0.1
-_SLOWLY, _FAST = 0.93, 0.8  # The threshold falls by the first factor until then, and by the second from there.
+# While the basis still improves, less than this share of the structure is left after _ESTIMATE_ROUNDS rounds.
+_STRUCTURE_SHARE: Final = 0.97
+# The threshold of columns that are estimated again begins at _FIRST_LEVEL ordinary entries. It falls by the factor
+# _SLOW_FACTOR per round, and below _LOW_LEVEL ordinary entries by the factor _FAST_FACTOR.
+_FIRST_LEVEL, _LOW_LEVEL = 10.0, 0.1
+_SLOW_FACTOR, _FAST_FACTOR = 0.93, 0.8
 
 
 def after_round(
@@ -56,13 +60,14 @@ def after_round(
     share: float,
     early: bool = False,
 ) -> Attempt:
-    """Return the attempt after a round, with the new basis U and what clients sent about the last one.
+    """Return the attempt after a round, with the new basis U and the clients' sums for the last basis.
 
-    `counts` are the counts of visible and of hidden entries, `image` is C'C times the block Z, and
-    `share` is the share of rows that answered. With `early`, the attempt may not end yet.
+    `counts` are the counts of visible and of hidden residuals by size, `image` is C'C times the block Z,
+    and `share` is the share of all rows that the answering clients have. With `early`, the attempt may
+    not end yet.
     """
     visible, hidden = (sizes.scale(c, problem.top) for c in counts)
-    # Columns that are found anew still move when all others are at rest.
+    # Columns that are estimated again still move when all other columns have settled.
     others = np.setdiff1d(np.arange(problem.d), attempt.again)
     now = replace(
         attempt,
@@ -83,7 +88,7 @@ def after_round(
 
 
 def after_proof(attempt: Attempt, problem: Problem, total: Mapping[str, Array]) -> Attempt:
-    """Return the attempt after a message of a proof: one power step further, or with its verdict."""
+    """Return the attempt after a message of a proof: with another power step, or with the verdict."""
     now = replace(attempt, G=total["G"], steps=attempt.steps + 1)
     if attempt.block is None:
         seen = float(total["counts"][0].sum()) / (problem.n * problem.d)
@@ -97,28 +102,28 @@ def after_proof(attempt: Attempt, problem: Problem, total: Mapping[str, Array]) 
 
 
 def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt:
-    """Return the attempt with the structure that this step of the block has found in the residuals."""
+    """Return the attempt with the structure that the block Z has found in the residuals in this round."""
     assert now.Z is not None
     values = linalg.eigh_descending(now.Z.T @ image)[0] / (squares or np.inf)
-    lefts = (*now.lefts, float(values[0]))[-_EVERY - 1 :]
+    lefts = (*now.lefts, float(values[0]))[-_ESTIMATE_ROUNDS - 1 :]
     Z = linalg.orth(image)
     return replace(now, Z=Z, left=tuple(values.tolist()), lefts=lefts, seen=seen)
 
 
 def _shows_noise(now: Attempt, problem: Problem) -> bool:
-    """Return whether s_h stays while lam falls."""
+    """Return whether s_h stays nearly constant while lam falls."""
     if problem.noise is not None:
         return False
-    # Compare with s_h from when the threshold was _BACK rounds higher. The factor allows for the rounding of
-    # lam, which is a product over the rounds.
-    high = now.lam / now.gamma**_BACK * (1.0 - 1e-9)
+    # Compare s_h with its value at the threshold of _ROUNDS_BACK rounds ago. The last factor allows for rounding
+    # errors, because lam is a product over the rounds.
+    high = now.lam / now.gamma**_ROUNDS_BACK * (1.0 - 1e-9)
     course = (*now.course, (now.lam, now.hidden))
     before = next((s for lam, s in reversed(course) if lam >= high), np.inf)
-    return now.hidden > max(_NEAR * now.lam, _STAYS * before)
+    return now.hidden > max(_NOISY_CUT * now.lam, _CONSTANT_SHARE * before)
 
 
 def _is_lost(now: Attempt, problem: Problem) -> bool:
-    """Return whether s_h stays while lam falls, at a size that shows too much noise for a proof."""
+    """Return whether s_h stays nearly constant while lam falls, and shows too much noise for a proof."""
     return _shows_noise(now, problem) and now.hidden > MOST_NOISE * problem.sigma
 
 
@@ -131,41 +136,41 @@ def _has_given_noise(now: Attempt, problem: Problem) -> bool:
 
 
 def _moves(now: Attempt, problem: Problem) -> bool:
-    """Return whether the basis still changes, or may not be proven yet."""
+    """Return whether the basis still changes, or the proof may not begin yet."""
     if now.phase is AttemptPhase.NOISY:
-        # If too few columns are left and structure remains, all columns come back anyway, so the basis need not
-        # rest.
+        # If too few columns are left and structure remains, all columns come back later, so the basis need not
+        # settle.
         widens = now.too_narrow and now.has_structure(problem)
-        rests = now.rounds >= _AT_LEAST and (widens or _keeps_structure(now, problem) or now.rests(problem))
+        rests = now.rounds >= _LEAST_ROUNDS and (widens or _keeps_structure(now, problem) or now.rests(problem))
     else:
         rests = now.rests(problem)
     return now.early or (not rests and now.rounds < problem.patience)
 
 
 def _keeps_structure(now: Attempt, problem: Problem) -> bool:
-    """Return whether the basis hardly moves and structure in several directions stays.
+    """Return whether the basis hardly moves, although structure remains in several directions.
 
-    Correlated residuals cause this, and more rounds would not change it.
+    Correlated residuals cause such structure, and more rounds would not remove it.
     """
-    if len(now.lefts) <= _EVERY or not now.has_correlation(problem):
+    if len(now.lefts) <= _ESTIMATE_ROUNDS or not now.has_correlation(problem):
         return False
     # While the basis still improves, the structure decreases.
-    stays = now.lefts[-1] >= _STAYS_LEFT * now.lefts[0]
+    stays = now.lefts[-1] >= _STRUCTURE_SHARE * now.lefts[0]
     return stays and now.stop <= _CORRELATED * now.noise / problem.sigma
 
 
-def _is_nothing(now: Attempt, problem: Problem) -> bool:
-    """Return whether no singular value stands out."""
+def _has_no_component(now: Attempt, problem: Problem) -> bool:
+    """Return whether no singular value exceeds the limit of `_rank`."""
     return _rank(now, problem) == 0
 
 
 def _is_as_wide_as_its_rank(now: Attempt, problem: Problem) -> bool:
-    """Return whether all columns have singular values that stand out, or the columns were already checked."""
+    """Return whether all singular values exceed the limit of `_rank`, or the columns were already checked."""
     return now.whole is not None or now.mended or _rank(now, problem) == now.p
 
 
 def _is_rough(now: Attempt, problem: Problem) -> bool:
-    """Return whether columns that are found anew still have a higher threshold than the others after this round."""
+    """Return whether columns that are estimated again still have a higher threshold than the other columns."""
     return now.level * _factor(now, problem) > now.lam
 
 
@@ -174,12 +179,12 @@ def _has_noise(now: Attempt, problem: Problem) -> bool:
 
 
 def _is_being_proven(now: Attempt, problem: Problem) -> bool:
-    """Return whether more messages of the proof follow."""
+    """Return whether the proof needs another message."""
     return now.verdict is None
 
 
 def _can_be_mended(now: Attempt, problem: Problem) -> bool:
-    """Return whether far entries may have spoiled the columns that clean entries do not determine."""
+    """Return whether the undetermined columns may be wrong only because of outliers, and were not yet mended."""
     verdict = now.judged
     several = not verdict.single and len(verdict.columns) <= problem.d / 2
     return several and verdict.predicted and not now.mended
@@ -192,7 +197,7 @@ def _lacks_columns(now: Attempt, problem: Problem) -> bool:
 
 
 def _has_mended_some(now: Attempt, problem: Problem) -> bool:
-    """Return whether there is noise and V could use some of the columns that were found anew."""
+    """Return whether there is noise, and V can use some of the columns that were estimated again."""
     return now.noise > 0.0 and len(now.judged.columns) < len(now.again)
 
 
@@ -211,77 +216,79 @@ def _lower(now: Attempt, problem: Problem) -> Attempt:
 
 
 def _estimate_noise(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with the noise that its residuals show, and the threshold for it."""
-    return _with_noise(now, problem, min(max(_between(now), now.lam), now.hidden))
+    """Return the attempt with the noise estimated from its residuals, and the threshold for this noise."""
+    return _with_noise(now, problem, min(max(_geometric_mean(now), now.lam), now.hidden))
 
 
 def _take_noise(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with the noise that was given, and the threshold for it."""
+    """Return the attempt with the noise that the user gave, and the threshold for this noise."""
     return _with_noise(now, problem, now.lam)
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
-    return replace(now, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=now.start_looking(problem), lefts=())
+    return replace(
+        now, noise=s, lam=_NOISY_THRESHOLD * s, cut=_NOISY_CUT, rounds=0, Z=now.start_looking(problem), lefts=()
+    )
 
 
 def _estimate_again(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with a new estimate of the noise, if it is due."""
+    """Return the attempt with a new estimate of the noise, if an estimate is due."""
     s = now.noise
-    if problem.noise is None and now.rounds % _EVERY == 0:
-        newer = _between(now)
-        # With s fixed after the first rounds, wrong answers have passed the proof.
-        if newer > 0.0 and (now.rounds <= _AT_FIRST or newer < _FALLS * s):
+    if problem.noise is None and now.rounds % _ESTIMATE_ROUNDS == 0:
+        newer = _geometric_mean(now)
+        # When s was fixed after the first rounds, wrong answers passed the proof.
+        if newer > 0.0 and (now.rounds <= _FIRST_ROUNDS or newer < _FALL_SHARE * s):
             s = newer
-    return replace(now, noise=s, lam=_WIDE * s)
+    return replace(now, noise=s, lam=_NOISY_THRESHOLD * s)
 
 
 def _narrow(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with only the leading components that stand out."""
+    """Return the attempt with only the leading components that exceed the limit of `_rank`."""
     return _narrow_to(now, _rank(now, problem))
 
 
 def _narrow_beside_noise(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with only the leading components. All columns may come back: see `_widen`."""
+    """Return the attempt with only the leading components. `_widen` can restore all columns later."""
     return replace(_narrow(now, problem), rounds=0, lefts=(), whole=now)
 
 
 def _widen(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with all its columns back, to prove them with the V that clients have kept."""
+    """Return the attempt with all columns restored, for a proof with the V that clients have kept."""
     whole = now.whole
     assert whole is not None
     return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=np.eye(whole.p))
 
 
 def _mend(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with these columns set to 0, to find them anew with a high threshold.
+    """Return the attempt with undetermined columns set to 0, to estimate them again from a high threshold.
 
-    Far entries may have spoiled the columns while all else was rough.
+    Outliers may have spoiled these columns while the low-rank part was still inaccurate.
     """
     columns = now.judged.columns
     U = now.U.copy()
     U[list(columns)] = 0.0
-    level = max(_HIGH * problem.sigma, now.lam)
+    level = max(_FIRST_LEVEL * problem.sigma, now.lam)
     return replace(now, U=U, again=columns, level=level, mended=True, rounds=0, lefts=(), verdict=None)
 
 
 def _lower_level(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with a lower threshold for columns that are found anew."""
+    """Return the attempt with a lower threshold for the columns that are estimated again."""
     return replace(now, level=now.level * _factor(now, problem))
 
 
 def _drop_level(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with the common threshold for columns that are found anew."""
+    """Return the attempt in which the columns that are estimated again have the common threshold."""
     return replace(now, level=0.0, rounds=0)
 
 
 def _release(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with V computed from all columns again, except those that are still not determined."""
+    """Return the attempt in which V is computed from all columns except those that are still undetermined."""
     return replace(now, again=now.judged.columns, rounds=0, lefts=(), verdict=None)
 
 
 @dataclass(frozen=True)
 class Transition:
-    """A row of the table: if the condition holds, run the action and enter the next phase."""
+    """A row of the table. If the condition holds, the action is run and the attempt enters the next phase."""
 
     condition: Callable[[Attempt, Problem], bool]
     action: Callable[[Attempt, Problem], Attempt]
@@ -296,13 +303,13 @@ TABLE: Final[Mapping[AttemptPhase, tuple[Transition, ...]]] = {
         Transition(_is_above_its_floor, _lower, _P.FALLING),
         Transition(_has_given_noise, _take_noise, _P.NOISY),
         Transition(_moves, _keep, _P.FALLING),
-        Transition(_is_nothing, _keep, _P.LOST),
+        Transition(_has_no_component, _keep, _P.LOST),
         Transition(_always, _narrow, _P.PROVING),
     ),
     _P.NOISY: (
         Transition(_moves, _estimate_again, _P.NOISY),
         Transition(_is_as_wide_as_its_rank, _keep, _P.PROVING),
-        Transition(_is_nothing, _keep, _P.LOST),
+        Transition(_has_no_component, _keep, _P.LOST),
         Transition(_always, _narrow_beside_noise, _P.NOISY),
     ),
     _P.MENDING: (
@@ -327,22 +334,25 @@ def move(now: Attempt, problem: Problem) -> Attempt:
 
 
 def _rank(now: Attempt, problem: Problem) -> int:
-    """Return how many singular values stand out."""
+    """Return how many singular values exceed the limit for noise or rounding errors."""
     if now.noise == 0.0:
         return int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
     values = now.spectrum
-    above = int(np.sum(values > _OF_NOISE * now.noise * problem.edge))
-    # Without the gap, wrong answers have passed if far more columns were requested than the rank.
+    above = int(np.sum(values > _NOISE_FACTOR * now.noise * problem.edge))
+    # Without the check for a gap, wrong answers passed if far more columns were requested than the rank.
     return min(above, gap(values, _GAP) or now.p)
 
 
 def _narrow_to(now: Attempt, r: int) -> Attempt:
-    """Return the attempt with its r leading components, balanced: U = QR <- QW sqrt(s), V <- V R'W / sqrt(s)."""
+    """Return the attempt with its r leading components and balanced factors.
+
+    With U = QR, the new factors are QW sqrt(s) and V R'W / sqrt(s).
+    """
     if r == now.p:
         return now
     Q, R = linalg.qr(now.U)
     values, W = linalg.eigh_descending(R @ now.gram @ R.T)
-    # The factors share the singular values, so that neither step nor ridge favors one of them.
+    # Both factors get the square root of the singular values, so that neither step nor ridge favors one factor.
     root = np.sqrt(np.sqrt(np.maximum(values[:r], TINY)))
     W = W[:, :r]
     U, G, turn = Q @ W * root, np.diag(root**2), R.T @ W / root
@@ -350,17 +360,17 @@ def _narrow_to(now: Attempt, r: int) -> Attempt:
 
 
 def _factor(now: Attempt, problem: Problem) -> float:
-    """Return the factor of the threshold of columns that are found anew, for the newest round."""
-    factor = _SLOWLY
-    if now.level <= _LOW * problem.sigma:
-        factor = _FAST
+    """Return the factor by which the newest round lowers the threshold of columns that are estimated again."""
+    factor = _SLOW_FACTOR
+    if now.level <= _LOW_LEVEL * problem.sigma:
+        factor = _FAST_FACTOR
     return float(factor**now.share)
 
 
-def _between(now: Attempt) -> float:
+def _geometric_mean(now: Attempt) -> float:
     return min(float(np.sqrt(now.visible * now.hidden)), now.hidden)
 
 
 def _floor(problem: Problem) -> float:
-    """Return the last value of lam."""
+    """Return the value of lam at which the threshold stops falling."""
     return max(problem.noise or 0.0, problem.floor * problem.sigma)

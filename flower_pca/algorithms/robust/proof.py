@@ -1,20 +1,21 @@
-"""Proof: whether the low-rank part of an attempt is right, from sums over the clients.
+"""The proof of an attempt: checks whether its low-rank part is right, from sums over the clients.
 
-An entry is clean if it lies within the cut of the low-rank part. A basis at rest has to pass three checks.
+An entry is clean if its distance from the low-rank part is within the cut. Once a basis has settled, it
+must pass three checks.
 
 (a) Predicted: the share of clean entries is as large among hidden entries as among visible entries, and
 at least half of the visible entries are clean.
 
-(b) Determined: the clean entries of every row and of every column determine it. Let P be an orthonormal
-basis of the column space of VU'. The least eigenvalue of sum P_i P_i' over a column's clean entries i
+(b) Determined: every row and every column is determined by its clean entries. Let P be an orthonormal
+basis of the column space of VU'. The smallest eigenvalue of sum P_i P_i' over a column's clean entries i
 must not be far below 1, and likewise for rows. Rows and columns that fail are counted or named. Bad
-rows, most of whose entries are far, are counted separately.
+rows, most of whose entries are outliers, are counted separately.
 
 (c) No structure: with noise, the largest singular value of the residuals is that of independent entries.
 
-Each client checks its own rows. For columns, clients send sum v_i v_i' over clean entries as long as
-this is small. Otherwise they send what power steps x <- G^-1 (G - F_j) x need. The largest eigenvalue
-of that matrix is 1 minus the least eigenvalue of G^-1 F_j.
+Each client checks its own rows. For columns, clients send F_j = sum v_i v_i' over the clean entries of
+column j if these matrices are small. Otherwise they send products for power steps x <- G^-1 (G - F_j) x.
+The largest eigenvalue of G^-1 (G - F_j) is 1 minus the smallest eigenvalue of G^-1 F_j.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import ROWS, Kind, Part
 
-# A row or column is not determined below the first limit, or below the second one if power steps estimate the
-# eigenvalue. A limit of 0.03 has let wrong answers pass. Power steps never underestimate the least eigenvalue,
-# so their limit is higher.
+# A row or column is undetermined if its smallest eigenvalue is below the first limit, or below the second limit if
+# power steps estimate it. With a limit of 0.03, wrong answers have passed. The second limit is higher, because
+# power steps never underestimate the smallest eigenvalue.
 LEAST, LEAST_BOUND = 0.06, 0.1
-# If a smaller share of the entries of a row or column is clean, they may be clean by chance.
+# If fewer entries of a row or column than this share are clean, they may be clean by chance.
 BAD: Final = 0.3
 SEED: Final = 20
-# The length of a row of V below which its squares underflow
+# The squares of a row of V that is shorter than this underflow.
 _SHORTEST: Final = float(np.sqrt(TINY))
 
 
 def weak_rows(W: Array, Q: Array) -> Array:
-    """Return which rows are not determined by their clean entries, which are 1 in W."""
+    """Return a mask of the rows that their clean entries do not determine. W is 1 at clean entries."""
     r = Q.shape[1]
     if r <= EXACT:
         matrices = symmetric(W @ pairs(Q), r)
@@ -63,20 +64,23 @@ def weak_rows(W: Array, Q: Array) -> Array:
 
 
 def bad_rows(W: Array, seen: Array, share: float = 0.5) -> Array:
-    """Return which rows have less than this share of clean entries, 1 in W, among those `seen`."""
+    """Return a mask of the rows with less than this share of clean entries. W is 1 at clean entries.
+
+    `seen` is the number of entries of each row that count.
+    """
     return np.asarray(W.sum(axis=1) < share * seen)
 
 
 def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
-    """Return which rows are not determined by clean entries, or have so few that these may be clean by chance."""
+    """Return a mask of the rows that are undetermined, or have so few clean entries that these may be chance."""
     return weak_rows(W, Q) | bad_rows(W, seen, BAD)
 
 
 def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
     """Return the rows that their entries within `far` do not determine, and the bad rows among them.
 
-    `off` is the distance of entries from the low-rank part, Q an orthonormal basis of its row space,
-    and `gaps` the positions of missing values.
+    `off` contains the distances of entries from the low-rank part. Q is an orthonormal basis of the row
+    space of the low-rank part, and `gaps` are the positions of missing values.
     """
     clean = off <= far
     clean.reshape(-1)[gaps] = False
@@ -90,12 +94,12 @@ def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Ar
 def refit_undetermined(
     X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: float, cut: float
 ) -> tuple[Array, Array]:
-    """Return V and X - VU' after rows that clean entries do not determine were computed anew with their own threshold.
+    """Return V and X - VU' after fitting undetermined rows again, each with its own falling threshold.
 
-    While U was still rough, far entries may have spoiled such a row, for example if the row is large
-    and others are small. `out` are the positions of entries that do not count. The search uses no
-    ridge, because the ridge is proportional to the threshold and would keep a large row at 0. If the
-    ridge has shrunk U to 0, nothing is computed.
+    Outliers may have spoiled such a row while U was still inaccurate, for example if the row is large and
+    others are small. `out` contains the positions of entries that do not count. The fit uses no ridge,
+    because the ridge is proportional to the threshold and would keep a large row at 0. If the ridge has
+    shrunk U to 0, nothing is fitted.
     """
     R = X - V @ U.T
     if rho >= np.sum(U**2):
@@ -136,17 +140,18 @@ def symmetric(packed: Array, r: int) -> Array:
 
 # The largest shares of rows and of columns that may be undetermined
 _FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25
-# Up to this share of columns is only named, because a search takes equally long for one column as for many.
-_SINGLE: Final = 0.002
-# the tolerated difference between hidden and visible entries, as a share and in standard deviations
+# If at most this share of columns is undetermined, these columns are only named, because a search takes as long for
+# one column as for many.
+_NAMED_ONLY_SHARE: Final = 0.002
+# The shares of clean entries among hidden and visible entries may differ by this share and this many deviations.
 _SLACK, _DEVIATIONS = 0.05, 3.0
-# The ratio of a low-rank part's degrees of freedom to clean entries, above which it may fit far entries too,
-# beside large noise
-_FREE: Final = 0.4
+# If noise is large and a low-rank part has more degrees of freedom than this share of the clean entries, it may also
+# fit outliers.
+_MOST_FREEDOM: Final = 0.4
 
 
 def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
-    """Return the parts of an answer in a proof of a basis with r columns, without the counts by size."""
+    """Return the parts of an answer in a proof, except the counts by size. The basis has r columns."""
     if stepwise:
         about = {"image": Part((d, r), Kind.ESTIMATE)}
     else:
@@ -162,13 +167,13 @@ def answer(
 
     V belongs to the rows, Q is an orthonormal basis of span(U), and `clean` marks entries that are
     clean and visible. Columns are judged by M = V'V, or with `even` by rows of V scaled to length 1,
-    because without noise a small row determines a column as well as a large one. Rows are judged by
-    their clean entries in the columns from which V is computed (`rested`). `hidden` says for each
-    hidden entry whether it is clean, and `seen` counts the entries of each row.
+    because without noise a small row determines a column as well as a large row. Rows are judged by
+    their clean entries in the columns from which V is computed (`rested`). `hidden` is a mask of the
+    hidden entries that are clean, and `seen` is the number of entries of each row that count.
     """
     if x is None and V.shape[1] > EXACT:
         raise ProtocolError(
-            f"The message of a proof has no block, but more than {EXACT} columns need one. {OTHER_SERVER}"
+            f"The message of a proof has no block, but more than {EXACT} columns need a block. {OTHER_SERVER}"
         )
     W = clean.astype(np.float64)
     rest = (clean & rested).astype(np.float64)
@@ -176,13 +181,13 @@ def answer(
     bad = weak & bad_rows(rest, seen)
     counts = [clean.sum(), hidden.sum(), weak.sum(), bad.sum()]
     count = np.array(counts, dtype=np.float64)
-    # The V of weak rows follows from their far entries. It would outweigh other rows, and columns would count
-    # as undetermined because they lack only these rows.
+    # The V of undetermined rows follows from their outliers. It would outweigh other rows, and columns without
+    # clean entries in these rows would count as undetermined.
     V = np.where(weak[:, None], 0.0, V)
     G = V.T @ V
     if even:
         lengths = np.linalg.norm(V, axis=1, keepdims=True)
-        # A row that is so short that its squares underflow has no direction and counts as 0.
+        # A row whose squares underflow has no direction and counts as 0.
         V = np.where(lengths > _SHORTEST, V, 0.0) / np.maximum(lengths, TINY)
     sums = {"count": count, "G": G, "M": V.T @ V}
     if x is None:
@@ -191,19 +196,19 @@ def answer(
 
 
 def weak_columns(G: Array, F: Array, seen: float) -> Array:
-    """Return which columns their clean entries do not determine, or have so few that these may be clean by chance.
+    """Return a mask of the columns that are undetermined, or have so few clean entries that these may be chance.
 
-    F are the matrices of all columns, and `seen` is the share of entries that are neither missing nor hidden.
+    F contains the matrices F_j of all columns. `seen` is the share of entries that are neither missing nor hidden.
     """
     root = np.linalg.cholesky(_regular(G))
     half = np.linalg.solve(root, symmetric(F, len(G)))
     values = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
-    # The mean is the share of clean entries, each weighted by what it tells about the column.
+    # The mean eigenvalue is the share of clean entries, weighted by their information about the column.
     return np.asarray((values[:, 0] < LEAST) | (values.mean(axis=1) < BAD * seen))
 
 
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
-    """Return the next block x of a power step for every column, and which columns seem not to be determined."""
+    """Return the next block x after a power step for every column, and a mask of columns that seem undetermined."""
     G = _regular(G)
     # A column whose entries are all clean has an image of 0.
     seen = np.maximum(np.sum(x * (x @ G), axis=1), TINY)
@@ -215,14 +220,14 @@ def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
 
 def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array) -> Verdict:
     """Return the verdict after the last message of a proof."""
-    error = sizes.scale(total["counts"][1], problem.top)  # the error at hidden entries
+    error = sizes.scale(total["counts"][1], problem.top)  # the size of an ordinary error at hidden entries
     seen, unseen = (float(c.sum()) for c in total["counts"])
     clean, clean_hidden, rows, bad = (float(c) for c in total["count"])
     columns = tuple(int(j) for j in np.flatnonzero(weak))
     share = clean / max(seen, 1.0)
     deviation = np.sqrt(share * (1.0 - share) / max(unseen, 1.0))
     slack = _SLACK + _DEVIATIONS * deviation
-    # With more noise than this, all entries are clean for any low-rank part.
+    # With very large noise, all entries are clean for any low-rank part.
     loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
     near = error <= MOST_NOISE * problem.sigma and not loud
     predicted = near and share >= CLEAN and clean_hidden >= (share - slack) * unseen
@@ -243,9 +248,9 @@ def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], w
         rows=round(rows),
         bad_rows=round(bad),
         few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
-        single=len(columns) <= _SINGLE * problem.d,
-        may_overfit=attempt.noise > SMALL * problem.sigma and freedoms > _FREE * clean,
-        # A basis does not come to rest beside correlated residuals, or with an undetermined column.
+        single=len(columns) <= _NAMED_ONLY_SHARE * problem.d,
+        may_overfit=attempt.noise > SMALL * problem.sigma and freedoms > _MOST_FREEDOM * clean,
+        # A basis does not settle if residuals are correlated or a column is undetermined.
         at_rest=attempt.rests(problem) or several or bool(columns),
     )
 

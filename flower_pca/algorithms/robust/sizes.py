@@ -1,6 +1,6 @@
-"""Counts of entries by their size, which add up over clients, and what follows from them.
+"""Counts of entries by their size, which are summed over clients, and statistics from these counts.
 
-Neither kind of bin depends on the data. So the counts add up to the same sum, whichever client holds the rows.
+Bins do not depend on the data. So the sums of counts do not depend on how rows are distributed over clients.
 
 Coarse bins count the distances of entries from the low-rank part. A bin is at most a quarter of an
 octave wide and begins at a number with a mantissa of two bits. So the bits of a number contain its bin,
@@ -20,24 +20,24 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.rows.local import LocalData
 
-TINY: Final = float(np.finfo(np.float64).tiny)  # a divisor in place of 0
-_FINE: Final = 32  # bins in an octave
+TINY: Final = float(np.finfo(np.float64).tiny)  # a divisor that replaces 0
+_FINE: Final = 32  # the number of fine bins per octave
 _FINE_OCTAVES: Final = 60
-# Octaves above the root mean square. A median exceeds the root mean square by at most half an octave.
+# The number of octaves above the root mean square. Medians exceed the root mean square by at most half an octave.
 _ABOVE: Final = 4
-# the first is for what is below all others, the last has no end
+# The first bin contains all smaller numbers, and the last bin all larger numbers.
 FINE_BINS: Final = _FINE * _FINE_OCTAVES + 1
 
 
 def top(rms: float) -> int:
-    """Return the power of two at which the bins end, from the root mean square of the entries."""
+    """Return the exponent of the power of two at which the bins end, from the root mean square of the entries."""
     if rms > 0.0:
         return math.ceil(math.log2(rms)) + _ABOVE
     return 0
 
 
 def count_finely(data: LocalData, top: int) -> Array:
-    """Count a client's |x| in each fine bin."""
+    """Return how many of a client's entries |x| are in each fine bin."""
     before = (top - _FINE_OCTAVES) * _FINE - 1
     counts = np.zeros(FINE_BINS)
     for X in data.dense():
@@ -50,7 +50,7 @@ def count_finely(data: LocalData, top: int) -> Array:
 
 
 def median(counts: Array, top: int) -> float:
-    """Return the median, interpolated within its bin, or 0 if it is below all bins."""
+    """Return the median, interpolated within its bin, or 0 if the median is in the first bin."""
     half, below = counts.sum() / 2.0, np.cumsum(counts)
     place = int(np.searchsorted(below, half))
     if place == 0:
@@ -60,25 +60,25 @@ def median(counts: Array, top: int) -> float:
 
 
 _OCTAVES: Final = 60
-# the first is for what is below all others, the last has no end
+# The first bin contains all smaller numbers, and the last bin all larger numbers.
 BINS: Final = 4 * _OCTAVES + 1
-# By the bytes of a number: how many of its bits follow the bits of the bin, and the bias of the exponent
+# For numbers of 4 and of 8 bytes: the number of bits after the bits that give the bin, and the bias of the exponent
 _LAYOUTS: Final = {4: (21, 127), 8: (50, 1023)}
-# The deviation of normal entries, divided by the median of |x| within three deviations
+# The standard deviation of normal entries, divided by the median of |x| within three standard deviations
 _NORMAL: Final = 1.4826 * 1.004
-_NEAR: Final = 3.0  # deviations within which the median is taken
+_NEAR: Final = 3.0  # The median is taken over entries within this many standard deviations.
 _SETTLED: Final = 1e-3
-_MOST: Final = 100  # the most repetitions
+_MOST: Final = 100  # the largest number of iterations
 # The ends of bins in units of 2^top. The first bin ends at 2^-60.
 _OF_OCTAVES: Final = 2.0 ** np.arange(-_OCTAVES, 0)[:, None] * (1.25, 1.5, 1.75, 2.0)
 _EDGES: Final = np.concatenate([[0.0, 2.0**-_OCTAVES], _OF_OCTAVES.ravel()])
 
 
 def count(R: Array, top: int) -> Array:
-    """Count |r| in each coarse bin."""
+    """Return how many entries |r| are in each coarse bin."""
     size = R.dtype.itemsize
     behind, bias = _LAYOUTS[size]
-    # Negative numbers have bins of their own after the positive ones, so the sign bit can stay.
+    # The sign bit need not be removed, because negative numbers get separate bins after the positive numbers.
     half = 2 ** (8 * size - 1 - behind)
     places = np.ascontiguousarray(R).reshape(-1).view(f"u{size}") >> behind
     signed = np.bincount(places.view(f"i{size}"), minlength=2 * half)
@@ -90,7 +90,10 @@ def count(R: Array, top: int) -> Array:
 
 
 def scale(counts: Array, top: int) -> float:
-    """Return the deviation of ordinary entries, 0 if there are none: repeat s <- 1.49 times the median within 3 s."""
+    """Return the standard deviation of ordinary entries by iterating s <- 1.49 times the median within 3 s.
+
+    Return 0 if there are no entries.
+    """
     below = np.concatenate([[0.0], np.cumsum(counts)])
     if below[-1] == 0.0:
         return 0.0
@@ -105,7 +108,7 @@ def scale(counts: Array, top: int) -> float:
 
 
 def beyond(counts: Array, top: int, lam: float) -> float:
-    """Return the share of entries beyond lam."""
+    """Return the share of entries that are larger than lam."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     if not below[-1]:
         return 0.0
@@ -114,7 +117,10 @@ def beyond(counts: Array, top: int, lam: float) -> float:
 
 
 def squares(counts: Array, top: int, lam: float, cut: float) -> float:
-    """Return the sum of C^2 for C = clip(r, lam), but 0 beyond cut times lam, with entries spread evenly in bins."""
+    """Return the sum of C^2 for C = clip(r, lam), with C = 0 beyond cut times lam.
+
+    Entries are assumed to be uniformly distributed within each bin.
+    """
     low = _EDGES[:-1] * 2.0**top
     high = _EDGES[1:] * 2.0**top
     squares = (low**2 + low * high + high**2) / 3.0

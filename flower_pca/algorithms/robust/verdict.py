@@ -1,4 +1,4 @@
-"""Verdict: the result of an attempt's proof."""
+"""The verdict: the result of an attempt's proof."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from flower_pca.base import labels
 
 # The largest error at hidden entries, and the largest noise, relative to an ordinary entry
 MOST_NOISE: Final = 0.4
-CLEAN: Final = 0.5  # the least share of clean entries among visible ones
-# The largest error at hidden entries, relative to an ordinary entry, if structure is accepted. The residuals of
-# real rows are small and correlated, and look alike in every attempt. A block of far entries that was taken for
-# low rank also looks alike, but leaves much larger errors.
+CLEAN: Final = 0.5  # the smallest share of clean entries among visible entries
+# Structure is accepted if the error at hidden entries, relative to an ordinary entry, is at most this. The residuals
+# of real rows are small and correlated, and are similar in every attempt. If a block of outliers was taken for low
+# rank, residuals are also similar in every attempt, but errors are much larger.
 SMALL: Final = 0.1
-_SHOWN: Final = 10  # the most columns that are named
+_MOST_NAMED: Final = 10  # the largest number of columns that are named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,25 +32,25 @@ class Verdict:
     clean : float
         The share of visible entries that lie near the low-rank part.
     structured : bool
-        Whether the residuals have more in one direction than independent entries would have.
+        Whether the residuals have a larger variance in one direction than independent entries would have.
     correlated : bool
-        Whether they have a little more in several directions, as correlated residuals do.
+        Whether the residuals have a slightly larger variance in several directions, like correlated residuals.
     structure : float
         The share of the squared residuals that lies in the first direction.
     columns : tuple of int
-        Columns that clean entries do not determine.
+        The columns that clean entries do not determine.
     rows : int
         The number of rows that clean entries do not determine.
     bad_rows : int
-        The number of these rows whose entries are mostly far.
+        The number of undetermined rows in which most entries are outliers.
     few : bool
-        Whether these rows and columns are so few that the others can be right without them.
+        Whether undetermined rows and columns are so few that the others can be right without them.
     single : bool
-        Whether these columns are only a tiny share of all columns.
+        Whether undetermined columns are only a tiny share of all columns.
     may_overfit : bool
-        Whether the low-rank part may have fitted far entries: it has many degrees of freedom and leaves much noise.
+        Whether the low-rank part may have fitted outliers: it has many degrees of freedom, and leaves much noise.
     at_rest : bool
-        Whether the basis was at rest.
+        Whether the basis had settled.
     """
 
     rank: int
@@ -80,7 +80,7 @@ class Verdict:
 
     @property
     def passes(self) -> bool:
-        """Whether no check fails."""
+        """Whether the attempt passes all checks."""
         return self.predicted and self.is_determined and not self.misses_component and not self.may_overfit
 
     @property
@@ -90,17 +90,17 @@ class Verdict:
 
     @property
     def passes_with_exceptions(self) -> bool:
-        """Whether only a few rows and columns fail, which are known."""
+        """Whether the low-rank part is right except in a few rows and columns, which are known."""
         named = not self.is_determined and self.few
         return self.predicted and named and not self.misses_component and not self.may_overfit
 
     @property
     def exceptions(self) -> tuple[str, ...]:
-        """The checks that fail although the low-rank part is the answer, in words."""
+        """Clauses that describe the checks that fail although the low-rank part is the answer."""
         said = []
         if self.columns:
-            first = self.columns[:_SHOWN]
-            more = len(self.columns) > _SHOWN
+            first = self.columns[:_MOST_NAMED]
+            more = len(self.columns) > _MOST_NAMED
             shown = ", ".join(str(j) for j in first) + ", ..." * more
             said.append(f"{labels.count(len(self.columns), 'column')} with too few clean entries ({shown})")
         if self.structured:
@@ -112,7 +112,7 @@ class Verdict:
 
     @property
     def order(self) -> tuple[bool, bool, bool, int, int, float]:
-        """The key by which attempts are compared: the smaller, the better.
+        """The sort key of attempts. Better attempts have smaller keys.
 
         Columns come before rows, because a wrong row affects only itself, but a wrong column affects all rows.
         """

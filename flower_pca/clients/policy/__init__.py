@@ -1,1 +1,1 @@
-"""What a node allows, and the checks of messages against it."""
+"""The rules of a node, and the checks of messages against these rules."""

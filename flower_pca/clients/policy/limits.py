@@ -1,12 +1,13 @@
-"""The limits that every node has without a rule. They refuse messages that no strategy of this package sends.
+"""The limits that every node enforces, whatever its rules. They refuse messages that no strategy of this package sends.
 
 A message is compared with the stage in the node's own package, whose `asks` describe each array
 (`core.kinds`). Arrays that the stage does not name are refused. Every number has a range, so that no
 message makes a node work without end, use much more memory than its rows, or compute with numbers that
-overflow. A message asks for at most `MOST_STEPS` products of the rows with a block of at most max(d,
-`WIDEST`) columns. If a few bytes ask for a lot (a width, or all of C_i), the node uses at most twice
-the memory of its rows in float64, and `SPARE` bytes. If the number of rows is confidential, this limit
-reveals little of it: see `rows_for_memory`. A block in the message may take a few times its own size.
+overflow. A message can ask for at most `MOST_STEPS` products of the rows with a block of at most
+max(d, `WIDEST`) columns. If a few bytes ask for a large result (a width, or all of C_i), the node uses at
+most twice the memory of its rows in float64, plus `SPARE` bytes. If the number of rows is confidential, this
+limit reveals little about the number: see `rows_for_memory`. A block in the message may need a few times its
+own size in memory.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ from flower_pca.stages.opening import Opening, start_mismatch
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
-# Any node may be asked for so many columns. If its rows are longer, it may be asked for up to d.
+# A message may ask any node for a block of up to this many columns, or of up to d columns if d is larger.
 WIDEST: Final = 1000
 SPARE: Final = 10**8  # bytes that a node uses in addition to twice the memory of its rows
 LARGEST: Final = 1e150  # squares of entries up to this size do not overflow
 # Products of rows of usual size with entries up to this size do not overflow.
 LONGEST: Final = 1e60
-# The number of blocks of one width that exist at once, usually, and for own components or under masks.
+# The number of blocks of one width that exist in memory at once. The key is whether the message comes under masks
+# or asks for the node's own components.
 _BLOCKS: Final = {False: 4, True: 7}
-# The number of matrices as large as C_i that exist at once if it is packed, and if it is masked.
+# The number of matrices as large as C_i that exist in memory at once. The key is whether the message comes under masks.
 _SQUARES: Final = {False: 4, True: 7}
 _OPENINGS: Final = (
     Opening.name,
@@ -59,13 +61,13 @@ class Demand:
     Attributes
     ----------
     stage : str
-        The stage, also if masks carry its message. It is "" in a set-up of masks.
+        The name of the stage, also if the message comes under masks. It is "" in a set-up of masks.
     asks : mapping
         The description of the arrays in the node's own package.
     arrays : Arrays
-        The arrays of the message without those of masks and of layers.
+        The stage's own arrays in the message, without the arrays of masks and layers.
     tables : frozenset of str
-        The names of arrays with different numbers for single clients.
+        The names of the arrays that have a different number for each client.
     masked : bool
         Whether the message comes under masks.
     """
@@ -96,7 +98,7 @@ class Demand:
         numbers, strange = single.tables(request.layers[SINGLE])
         if strange:
             raise ProtocolError(
-                "A message with a number for each client has arrays that are not tables of numbers: "
+                "A message with a number for each client has arrays that are not tables of such numbers: "
                 f"{', '.join(sorted(strange))[:100]}. {OTHER_SERVER}"
             )
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
@@ -104,7 +106,7 @@ class Demand:
     def check(self) -> None:
         """Refuse arrays that the stage does not name, or that do not fit its description."""
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
-            # The sender chooses the names, so messages shorten them.
+            # The sender chooses the names, so the error shortens them.
             raise ProtocolError(
                 f"A message of {self.stage or 'a set-up'} has the array {', '.join(unknown)[:100]}, but should have "
                 f"only {', '.join(self.asks) or 'none'}. Install the same version of flower_pca everywhere. If the "
@@ -116,7 +118,7 @@ class Demand:
                 if wrong := ask.fault(np.asarray(one)):
                     raise _malformed(name, wrong)
         loops = [name for name in self.arrays if self.asks[name].repeats]
-        # Nested loops multiply, although each may be within its own range.
+        # The steps of nested loops multiply, so their product can be too large although each number is in its range.
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
             raise ProtocolError(
@@ -132,15 +134,15 @@ class Demand:
             columns = self._columns(name)
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
                 raise ProtocolError(
-                    f"The array {name} of the server's message has {labels.count(columns, 'column')}, but at most "
-                    f"{most} are possible. Ask for fewer columns."
+                    f"The array {name} of the server's message asks for {labels.count(columns, 'column')}, but this "
+                    f"node allows at most {most}. Ask for fewer columns."
                 )
             if ask.by_column and d is not None and len(a) != d:
                 if name == "block" and self.stage in _OPENINGS:  # The block comes from the start of the run.
                     raise ProtocolError(start_mismatch(len(a), d))
                 raise ProtocolError(
                     f"This node has {labels.count(d, 'column')}, but the array {name} of the server's message is for "
-                    f"{len(a)}. Give all clients the same columns."
+                    f"{labels.count(len(a), 'column')}. Give all clients the same columns."
                 )
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
                 raise ProtocolError(
@@ -150,12 +152,13 @@ class Demand:
                 room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
                 if min(columns, n if ask.of_rows else d) > room:
                     raise ProtocolError(
-                        f"The array {name} of the server's message has {labels.count(columns, 'column')}, but this "
-                        f"node reserves memory by its number of rows, for at most {room}. Ask for fewer columns."
+                        f"The array {name} of the server's message asks for {labels.count(columns, 'column')}, but "
+                        f"this node, whose memory limit depends on its number of rows, allows at most {room}. Ask for "
+                        "fewer columns."
                     )
 
     def check_length(self, d: int | None) -> None:
-        """Check the number of columns of a run over streams, which a node without rows does not know."""
+        """Check the number of columns in a run over streams. A node that has seen no rows does not know its own d."""
         for name in (name for name in self.arrays if self.asks[name].counts_columns):
             length = int(self.arrays[name])
             if d is not None:
@@ -165,8 +168,8 @@ class Demand:
             if d is None and 8 * _BLOCKS[self.masked] * length * width > SPARE:
                 columns = labels.count(width, "column")
                 raise ProtocolError(
-                    f"A run of {labels.count(length, 'column')} asks for {columns} of a product, but this node has "
-                    f"seen no rows yet and does not reserve memory for this many. {OTHER_SERVER}"
+                    f"A run with {labels.count(length, 'column')} of data asks for a product with {columns}, but this "
+                    f"node has seen no rows yet and does not reserve so much memory. {OTHER_SERVER}"
                 )
 
     def _columns(self, name: str) -> int:
@@ -188,7 +191,7 @@ class Demand:
         """Whether the answer, or something it is computed from, is as large as C_i."""
         if self.stage not in registry.STAGES:
             return False
-        # The kinds do not depend on the number of columns.
+        # The kinds do not depend on the number of columns, so any number will do.
         parts = registry.STAGES[self.stage].parts(self.arrays, 1)
         return any(part.kind.square for part in parts.values())
 
@@ -209,7 +212,7 @@ def check(request: wire.Request) -> None:
                 f"The array {name} of the server's message has {got}, but must have real, finite numbers. "
                 f"{OTHER_SERVER}"
             )
-        # LAPACK accepts no others.
+        # LAPACK supports only these precisions.
         if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
             raise ProtocolError(
                 f"The array {name} of the server's message has the dtype {a.dtype}, but must have numbers of 32 or 64 "
@@ -220,7 +223,7 @@ def check(request: wire.Request) -> None:
                 f"The array {name} of the server's message has entries above {LARGEST:g}. {OTHER_SERVER}"
             )
     if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
-        # An opening's products are of raw rows, whatever the frame, so other results must be about raw rows, too.
+        # An opening's products are always computed from raw rows, so its other results must be about raw rows, too.
         raise ProtocolError(
             "The opening of a run needs raw rows, but the server's message centers, scales or adjusts them: "
             f"{', '.join(request.frame.arrays)}. {OTHER_SERVER}"
@@ -244,7 +247,7 @@ def check_arrays(request: wire.Request) -> None:
 def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
     """Refuse a frame that no strategy sends, and messages that need too much memory for n rows.
 
-    A stream has no n, and no d until it has begun.
+    For a stream, n is None, and d is None until the first batch.
     """
     _check_frame(request, d)
     demand = Demand.of(request)
@@ -256,45 +259,45 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     demand.check_sizes(d, known)
     if known is not None and d is not None and demand.takes_squares and not fits_memory(request.stage, known, d):
         raise ProtocolError(
-            f"{demand.stage} forms a matrix of {d} x {d} columns, for which this node has too little memory. Ask for "
-            "krylov, or for fewer columns."
+            f"{demand.stage} forms a matrix of size {d} x {d}, for which this node has too little memory. Run krylov "
+            "instead, or use fewer columns."
         )
 
 
 def widest(n: int, d: int, *, made: int) -> int:
-    """Return how many columns a block that the node makes may have, if there are this many of one width."""
+    """Return the largest number of columns of the blocks that a node makes, if `made` blocks exist at once."""
     return (16 * n * d + SPARE) // (8 * d * made)
 
 
 def widest_of(request: wire.Request) -> Widest:
-    """Return the same limit for a batch of a stream, which is known only when it is taken."""
+    """Return the same limit as a function of n and d, because a stream's batch is known only when it is taken."""
     made = _BLOCKS[request.stage == messages.STAGE]
     return lambda n, d: widest(rows_for_memory(n, request), d, made=made)
 
 
 def fits_memory(stage: str, n: int, d: int) -> bool:
-    """Return whether a node with n rows has memory for C_i (d x d), as this message needs it."""
+    """Return whether the memory limit of a node with n rows allows a message of this stage to form C_i (d x d)."""
     squares = _SQUARES[stage == messages.STAGE]
     return 8 * squares * d * d <= 16 * n * d + SPARE
 
 
 def rows_for_memory(n: int, request: wire.Request) -> int:
-    """Return the number of rows from which memory limits follow: all, if every answer gives it.
+    """Return the number of rows that determines the memory limits.
 
-    If masks hide the number, the rows are a party's columns, or only names are requested, it is rounded down
-    to a power of 2. Under noise, it is 0.
+    This is the node's number of rows n if its answers contain n anyway. If masks hide n, if the rows are a party's
+    columns, or if only names are requested, n is rounded down to a power of 2. Under noise, the result is 0.
     """
     if NOISE in request.layers:
         return 0
     hidden = request.stage == messages.STAGE or request.frame.split is not None
-    # The run may depend on what is said without an answer.
+    # A silent message may ask whether the node has memory for an alternative algorithm. The reply must not reveal n.
     if hidden or (request.alternative and is_silent(request.stage)):
         return int(2 ** (n.bit_length() - 1))
     return n
 
 
 def is_silent(stage: str) -> bool:
-    """Return whether an answer of this stage has no arrays."""
+    """Return whether the answers of this stage contain no arrays."""
     return issubclass(registry.STAGES.get(stage, Stage), EmptyStage)
 
 
@@ -305,7 +308,10 @@ def tells_products(stage: str, request: wire.Request) -> bool:
 
 
 def adds_up(stage: str) -> bool:
-    """Return whether an algorithm's answers can be summed with some parameters. Other stages may always be."""
+    """Return whether an algorithm's answers can be summed, at least with some parameters.
+
+    Stages that are not algorithms always can.
+    """
     if stage not in registry.ALGORITHMS:
         return True
     algorithm = registry.ALGORITHMS[stage]
@@ -313,13 +319,14 @@ def adds_up(stage: str) -> bool:
 
 
 def bare(stage: str, arrays: Arrays) -> bool:
-    """Return whether an answer cannot be summed.
+    """Return whether the answer to this message has no meaning in a sum.
 
-    Its stage is unknown, its algorithm's answers never add up, it has no parts, or some parts have no meaning in a sum.
+    This holds if the stage is unknown, if its algorithm's answers never add up, if the answer has no parts, or if one
+    of its parts has no meaning in a sum.
     """
     if stage not in registry.STAGES or not adds_up(stage):
         return True
-    # Open sides do not depend on the number of columns.
+    # Which parts are open does not depend on the number of columns, so any number will do.
     parts = registry.STAGES[stage].parts(Message(messages.plain(arrays)), 1)
     return not parts or any(part.open or part.kind.single for part in parts.values())
 
@@ -333,7 +340,7 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
         there = {"covariate_mean", "slopes", "grand", "sigma"} & framed.keys()
         if there not in (set(), {"covariate_mean", "slopes"}, {"slopes", "grand", "sigma"}):
             raise ProtocolError(
-                f"A message about covariates has only some of the numbers that describe them. {OTHER_SERVER}"
+                f"A message about covariates has only some of the arrays that describe them. {OTHER_SERVER}"
             )
     for name, a in framed.items():
         shape = shapes.get(name, (d,))

@@ -1,13 +1,13 @@
-"""Rows of a node with `max_epsilon`. A fault in one row affects only this row.
+"""The rows of a node with `max_epsilon`. A fault in one row affects only this row.
 
-Noise hides whether one row is present. It does not hide that an answer is refused, or has other columns,
-because of one row. Such a node therefore decides nothing by its rows:
+Noise hides whether one row is present. It does not hide that an answer is refused, or has different columns,
+because of one row. Nothing in the rows of such a node therefore decides what it answers:
 
-    a column that has text in a cell     is a column of numbers, like all others
-    a cell that is no finite number      counts as the constant that gap_values names for the
-                                         column; without a constant the row counts as zeros, and so
-                                         does a row without any number
-    few rows, none, or rare values       are answered from
+    a column with text in a cell         counts as numeric, like all other columns
+    a cell that is not a finite number   counts as the constant that gap_values names for the
+                                         column; without a constant, the whole row counts as zeros
+    a row without any number             counts as zeros
+    few rows, no rows, or rare values    do not prevent an answer
 
 The node's log tells its operator about faults in the rows.
 """
@@ -27,7 +27,7 @@ from flower_pca.clients.policy.rules import Rules
 from flower_pca.names.columns import is_nameless
 from flower_pca.names.table import Table
 
-_NAMED: Final = 5  # the most columns that a warning names
+_NAMED: Final = 5  # the maximum number of columns that a warning names
 
 
 def usable(rows: Table, rules: Rules) -> Table:
@@ -38,7 +38,7 @@ def usable(rows: Table, rules: Rules) -> Table:
     if values.ndim == 2 and values.dtype.kind in "OUST":
         values = np.array([_numbers(row) for row in values]).reshape(values.shape)
     if values.ndim != 2 or values.dtype.kind not in "fiub":
-        return rows  # The rows are not a table, whatever is in them.
+        return rows  # Rows that are not a table of numbers or text are refused elsewhere, whatever their contents.
     named = [name for name, said in rows.words.items() if not is_nameless(name, said)]
     texts = [*dict.fromkeys([*named, *rows.texts])]
     if texts and names is not None:
@@ -46,8 +46,8 @@ def usable(rows: Table, rules: Rules) -> Table:
         if unread:
             with private():
                 raise ConfigError(
-                    f"The rows of this node have text in column {unread[0]}, but not as a pandas table, so the text "
-                    "cannot be read as numbers. Give a table of pandas, or leave the column out."
+                    f"The rows of this node have text in column {unread[0]}. Because they are not a pandas table, the "
+                    "text cannot be read as numbers. Give a pandas table, or leave the column out."
                 )
         read = np.column_stack([_numbers(rows.texts[name]) for name in texts])
         values = np.column_stack([values, read]) if names else read
@@ -55,7 +55,7 @@ def usable(rows: Table, rules: Rules) -> Table:
     words = {name: said for name, said in rows.words.items() if name not in texts}
     values = _finite(values)
     if values.shape[0] == 0:
-        # A row without any number counts as zeros. A table without rows becomes such a row.
+        # A row without any number counts as zeros, so a table without rows is replaced by one such row.
         values = np.full((1, values.shape[1]), np.nan)
     if values.shape[1] == 0:
         return rows
@@ -78,7 +78,7 @@ def _number(cell: Any) -> float:
 
 
 def _finite(values: Any) -> Any:
-    """Replace infinite values by NaN. Without any, return the array itself."""
+    """Return the values with NaN in place of infinite ones. If all values are finite, return the same array."""
     if values.dtype.kind != "f":
         return values
     if hasattr(values, "tocsr"):
@@ -93,7 +93,7 @@ def _finite(values: Any) -> Any:
 
 
 def _filled(values: Any, constants: Array | None) -> Any:
-    """Fill missing values with the columns' constants in each row that has at least one number."""
+    """Return the values with missing ones replaced by the columns' constants. Rows without any number stay missing."""
     if constants is None or values.dtype.kind != "f":
         return values
     if hasattr(values, "tocsr"):
@@ -108,12 +108,12 @@ def _filled(values: Any, constants: Array | None) -> Any:
 
 
 def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
-    """Log on the node what its operator should know about the rows."""
+    """Warn the operator in the node's log about too few rows, and about cells that are not numbers."""
     n, d = map(int, values.shape)
     log = logging.getLogger("flwr")
     if n < rules.min_rows:
         log.warning(
-            "This node has %s, fewer than its min_rows=%d. It answers, because noise covers them.",
+            "This node has %s, fewer than its min_rows=%d. It still answers, because noise protects the rows.",
             labels.count(n, "row"),
             rules.min_rows,
         )

@@ -1,4 +1,4 @@
-"""Policy: the application of a node's rules to every message. A message that the policy refuses gets no answer."""
+"""Policy: the checks of every message against a node's rules. The node does not answer a message that is refused."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from flower_pca.rows.stream import Stream
 from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
-_ROUNDING: Final = 1e-9  # the relative rounding error of added budgets
+_ROUNDING: Final = 1e-9  # the relative tolerance for rounding errors in sums of budgets
 _LOUDEST: Final = 256.0  # the largest budget of a run that a node accepts, an epsilon of about 200
 
 
 class Policy:
-    """The application of a node's rules: which algorithms, whether only under masks, how much noise, how many messages.
+    """The checks of a node's rules on algorithms, masks, noise, missing values and the number of messages.
 
     Parameters
     ----------
     rules : Rules
         The node's rules.
     served : Set
-        The algorithms that it serves under them.
+        The algorithms that the node serves under these rules.
     context : Context or None, default=None
-        Its Flower context, which counts the messages of a run.
+        The node's Flower context, in which the messages of a run are counted.
     """
 
     def __init__(self, rules: Rules, *, served: Set[str], context: Context | None = None) -> None:
@@ -51,7 +51,10 @@ class Policy:
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
-        """Refuse a message by its kind. If it asks for names alone, only the rules on names and noise apply."""
+        """Refuse a message that the rules on algorithms, masks or noise do not allow.
+
+        If the message asks for names alone, only the rules on noise apply.
+        """
         if NOISE in request.layers or self._rules.floor is not None:
             self._check_noise(request)
         if not limits.is_silent(request.stage):
@@ -59,22 +62,23 @@ class Policy:
             self._check_masks(request)
 
     def _check_algorithm(self, request: wire.Request) -> None:
-        """Require that the named algorithm and all algorithms that the stage belongs to are served."""
+        """Require that the rules allow the named algorithm, and the algorithms that the stage belongs to."""
         inner = None
         if request.stage == messages.STAGE:
             inner = messages.inner_stage(request.arrays)
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         algorithms = named | ({stage} & set(registry.EXTRA_STAGES))
-        # Otherwise another algorithm's stage would be answered under the name of a served one.
+        # If the stage belongs to none of the named algorithms, its own algorithms must be served as well. Otherwise
+        # a server could run a stage that is not served under the name of an algorithm that is.
         if not named & owners:
             algorithms |= owners
-        by_name = stage in registry.EXTRA_STAGES  # such a stage is served only if the operator has named it
+        by_name = stage in registry.EXTRA_STAGES  # An extra stage is served only if the operator has named it.
         if named <= set(registry.OPENING_ONLY) and not by_name and limits.tells_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
-                f"{request.algorithm} may ask nodes only for an opening without a block, but this message asks "
-                f"for {got}. {OTHER_SERVER}"
+                f"A run of {request.algorithm} may ask nodes only for an opening without a block, but this message "
+                f"asks for {got}. {OTHER_SERVER}"
             )
         if inner is not None:
             limits.check_arrays(request)  # `bare` derives the parts of an answer from these arrays.
@@ -96,7 +100,7 @@ class Policy:
             )
 
     def _check_noise(self, request: wire.Request) -> None:
-        """Require as much noise as the node's rule, except in a set-up of masks, which has no data of rows."""
+        """Require as much noise as the node's rules name. A set-up of masks needs none, because it sends no data."""
         if request.stage == messages.STAGE and messages.inner_stage(request.arrays) is None:
             return
         says = request.layers.get(NOISE)
@@ -116,12 +120,12 @@ class Policy:
                 f"The run's privacy budget is larger than this node allows: max_epsilon={self._rules.max_epsilon:g} "
                 f"at delta {self._rules.max_delta:g}. {OPERATOR}"
             )
-        # Under noise, rows are clipped, which compares them with a bound. With almost no noise, answers would reveal
-        # single rows.
+        # Under noise, each row is clipped, so answers depend on how single rows compare with a bound. With almost no
+        # noise, they would reveal single rows.
         if self._rules.answers != "rows" and budget > _LOUDEST:
             raise RefusalError(
-                f"The run's noise is too small for this node: its sum of (clip^2 / noise)^2 is {budget:g}, and at "
-                f"most {_LOUDEST:g} is allowed. Run with a smaller epsilon."
+                f"The run's noise is too small for this node: its sum of (clip^2 / noise)^2 is {budget:g}, but this "
+                f"node allows at most {_LOUDEST:g}. Run with a smaller epsilon."
             )
 
     def _check_masks(self, request: wire.Request) -> None:
@@ -138,15 +142,15 @@ class Policy:
             )
         tables = request.layers.get(SINGLE)
         if masked and tables and apart.unequal(tables):
-            # If an answer depends on a number, a sum in which one client has another number would reveal that client's
-            # answer.
+            # If answers depend on a number, and one client gets a different number, the sum would reveal that
+            # client's answer.
             raise RefusalError(
                 "A masked message has different numbers for different clients, so the sum would reveal single clients. "
                 "Send the same number to all clients."
             )
 
     def count(self) -> None:
-        """Count a message of this run, if the run may have one more."""
+        """Count a message of this run, or refuse the message if the run has no messages left."""
         most = self._rules.max_messages
         if most is None or self._context is None:
             return
@@ -161,12 +165,11 @@ class Policy:
     def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
         """Return the message's frame. With noise, the node's own constants replace missing values.
 
-        A mean of the rows moves with each row, and moves all rows with a missing value. Noise for a single row
-        does not hide this. Constants do not move.
+        If means of the rows replaced missing values, one row would change these means, and thereby all rows with a
+        missing value. Noise for a single row does not hide this. Constants do not depend on the rows.
         """
         if NOISE in request.layers and self._rules.max_epsilon is not None:
-            # The rows already contain the constants. A row with another missing value is not finite, and counts
-            # as zeros.
+            # The rows already contain the constants. A row in which a value is still missing counts as zeros.
             return replace(request.frame, fill=np.full(data.d, np.nan), own=False)
         if not data.missing:
             return request.frame
@@ -182,7 +185,10 @@ class Policy:
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
     def _check_gaps(self, request: wire.Request, data: LocalData) -> None:
-        """Check what the server puts in place of missing values, because it reveals the rows that have them."""
+        """Check whether the server may choose what replaces missing values.
+
+        If it may, answers reveal the sum of the rows in which a value is missing.
+        """
         chosen = request.frame.fill is not None or "gaps" in request.arrays
         if request.frame.own or not chosen:
             return
@@ -198,20 +204,21 @@ class Policy:
             )
 
     def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
-        """Remove the node's own results from an answer, unless it agrees or a sum hides them."""
+        """Return an answer without the node's own results, unless the rules share them or masks hide them."""
         if self._rules.share_local or request.stage == messages.STAGE:
             return up
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
         shown = dict(up)
         for name in (name for name in up if parts[name].own):
-            # The server refuses an answer with missing parts or other shapes, so the part is replaced by zeros.
+            # The server refuses answers with missing parts or unexpected shapes, so zeros replace the part. A part of
+            # open size becomes empty.
             shown[name] = np.zeros_like(up[name])
             if parts[name].open:
                 shown[name] = up[name][:, :0]
         return shown
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
-        """Return why the node would not serve the alternative algorithm, which sends all of C_i, or an empty answer."""
+        """Return why the node declines the alternative algorithm, which sends all of C_i, or nothing if it accepts."""
         alternative, most = request.alternative, self._rules.max_columns
         if alternative and alternative not in self._served:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
@@ -220,5 +227,5 @@ class Policy:
         if most is not None and most < rows.d:
             return {wire.DECLINES: f"its max_columns is {most}"}
         if not limits.fits_memory(request.stage, limits.rows_for_memory(rows.n, request), rows.d):
-            return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
+            return {wire.DECLINES: f"it has too little memory for all pairs of {rows.d} columns"}
         return {}

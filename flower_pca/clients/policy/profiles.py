@@ -1,6 +1,6 @@
-"""Profiles: named sets of a node's rules. Each set has every rule that its promise needs.
+"""Profiles: named sets of rules for a node. Each set contains every rule that the profile's promises need.
 
-A rule that the operator sets replaces the profile's rule, except for rules that the profile requires.
+A rule that the operator sets replaces the profile's rule, unless it would break the promise of the profile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from flower_pca.base import checks
 
-# the smallest number of rows that are revealed only together
+# In these profiles, every answer and every change of the rows covers at least this many rows.
 LOT: Final = 20
 _COMMON: Final = {"min_rows": LOT, "share_names": False}
 SETS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -21,18 +21,19 @@ SETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "min_change": LOT,
         "allow_noise": False,
         "masked_only": True,
-        # In a sum of two nodes, the other node learns this node's answer by subtracting its own.
+        # In a sum over two nodes, each node learns the other's answer by subtracting its own.
         "min_peers": 2,
         "max_groups": 1,
         "max_dropouts": 0,
     },
-    # Noise protects any number of rows and every column. The rows stay as they were at the first answer.
+    # This profile needs no min_rows and no min_change: noise protects any number of rows and every column, and the rows
+    # stay as they were at the first answer.
     "private": {"share_names": False, "max_epsilon": 1.0, "max_delta": 1e-6},
 }
 
 
 def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile's rules, with the given rules in their place."""
+    """Return the rules of a profile. The given rules replace those of the profile."""
     checks.choice("profile", name, tuple(SETS))
     found = {**SETS[name], **given}
     least = found.get("min_rows")

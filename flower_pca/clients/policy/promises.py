@@ -1,4 +1,4 @@
-"""The promises of a node's profile, and which of them the node's own rules weaken."""
+"""The promises of a node's profile, and the consequences if other rules of the node weaken them."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ _WEAKER: Final[Mapping[str, str]] = {
     "missing": "the server can compute the sum of the rows with a missing value in a column",
     "noise_seed": "whoever knows the seed can remove all noise",
 }
-_RISING: Final = ("min_rows", "min_change", "min_peers", "max_colluders")  # Larger values of these rules promise more.
-# Rules about the rows themselves, which change no answer if there is max_epsilon.
+_RISING: Final = ("min_rows", "min_change", "min_peers", "max_colluders")  # rules that are stricter with larger values
+# Rules that change no answer if max_epsilon is set, because noise protects the rows
 _COVERED: Final = ("min_rows", "allow_sparse_columns", "min_change", "on_small_change")
-_FALLING: Final = ("max_groups", "max_dropouts", "max_epsilon", "max_delta")
+_FALLING: Final = ("max_groups", "max_dropouts", "max_epsilon", "max_delta")  # rules that are stricter if smaller
 
 
 def promise(rules: Rules) -> tuple[str, ...]:
-    """Return the profile's promises, with the numbers of the rules. Without a profile, return nothing."""
+    """Return the profile's promises with the numbers from the rules, or an empty tuple without a profile."""
     if not rules.profile:
         return ()
     named = {**vars(rules), "peers": labels.count(rules.min_peers, "other node")}
@@ -82,7 +82,7 @@ def promise(rules: Rules) -> tuple[str, ...]:
 
 
 def weaker(rules: Rules) -> dict[str, str]:
-    """Return what can be learned because rules are weaker than the profile's, by rule. Without a profile, nothing."""
+    """Return, for each rule that is weaker than in the profile, what can be learned because of it."""
     if not rules.profile:
         return {}
     found = {}
@@ -97,9 +97,9 @@ def weaker(rules: Rules) -> dict[str, str]:
 
 
 def announce(rules: Rules, context: Context | None) -> None:
-    """Log the profile and which of its promises other rules weaken, once per run."""
+    """Log the profile and the rules that weaken its promises, once per run."""
     if context is not None:
-        # Flower starts a process for every message, so the run's state records that this was logged.
+        # Flower starts a process for every message, so the node's state remembers what was logged.
         if records.values_in(context.state, _ANNOUNCED):
             return
         records.put_values(context.state, _ANNOUNCED, {"profile": rules.profile})

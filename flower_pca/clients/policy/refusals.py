@@ -1,4 +1,4 @@
-"""The refusals of a node. They say why, but reveal nothing of its rows if they must not."""
+"""The refusals of a node. They give the reason, but reveal nothing about rows that are confidential."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, har
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 
-OPERATOR: Final = "Ask the node's operator."  # only the operator can change a rule
+OPERATOR: Final = "Ask the node's operator."  # the advice in refusals by a rule, which only the operator can change
 
 
 class RefusalError(FlowerPCAError):
-    """An answer that the node's own rules forbid."""
+    """An error that refuses a message because the node's own rules forbid the answer."""
 
 
 def is_confidential(stage: object, names: Iterable[str]) -> bool:
@@ -27,17 +27,17 @@ def is_confidential(stage: object, names: Iterable[str]) -> bool:
 
 
 def words_for_server(error: Exception, *, discreet: bool) -> str:
-    """Return what the server may learn about an error.
+    """Return the text about an error that the server may see, and log the full text on the node.
 
-    Errors about the node's files and their cells stay in its own log. So do errors of Python or a
-    library. A node that is `discreet` does not report what was found in its rows.
+    Details of errors about the node's files and cells stay in the node's log. So do details of errors that
+    Python or a library has raised. A `discreet` node does not report what was found in its rows.
     """
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
         log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
-        # A server may cause many of these, so each takes one line of the log, unless the full text is requested.
+        # A server may cause many such errors, so each takes only one line unless the log level is DEBUG.
         log.debug("Where it failed:", exc_info=error)
-        return f"This node cannot answer because of an error ({_kind(error)}), which its own log has. {OPERATOR}"
+        return f"This node cannot answer because of an error ({_kind(error)}), which is in its own log. {OPERATOR}"
     if error.private:
         in_one_line = text.replace("\n", " ")
         log.warning("The rows or the rules of this node cannot be used: %s", in_one_line)
@@ -50,7 +50,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Say briefly where an error was raised. A message may cause many, each on one line of a log."""
+    """Return the type of an error and the place where it was raised, in a few words for one line of a log."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return type(error).__name__
@@ -60,8 +60,8 @@ def _place(error: Exception) -> str:
 
 
 def _kind(error: Exception) -> str:
-    """Return the name of an error. For a system error, add the text of its number, which names no file."""
-    # User code may have raised it with other contents.
+    """Return the type of an error. For a system error, add the text of its error number, which names no file."""
+    # User code may raise an OSError without an error number.
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return f"{type(error).__name__}: {os.strerror(error.errno)}"
     return type(error).__name__
@@ -70,15 +70,16 @@ def _kind(error: Exception) -> str:
 def refusal(
     error: Exception, config: wire.Config, key: int, *, discreet: bool, about: wire.Config | None = None
 ) -> wire.Config:
-    """Return the answer of a node that cannot answer. `about` is what it tells about itself.
+    """Return the reply of a node that cannot answer a message.
 
-    Under masks and under noise, every node is `discreet`.
+    `about` is what the node tells about itself. Under masks and noise, every node counts as `discreet`.
     """
     number = config.get("number")
     names = str(config.get("names", "")).split(",")
     text = words_for_server(error, discreet=discreet or is_confidential(config.get("stage"), names))
-    # Further messages of the run are refused, too, if a rule forbids this one, or if it has cost the node something.
-    # Under masks with rules about peers, this includes every refusal of a set-up or its keys.
+    # A refusal is lasting if a rule forbids the answer, or if the attempt has cost the node something that is limited.
+    # The server then leaves the node out for the rest of the run. Under masks, protocol errors are lasting, too,
+    # because a node's rules about its peers raise them.
     for_good: tuple[type[Exception], ...] = (RefusalError, messages.SpentError)
     if config.get("stage") == messages.STAGE:
         for_good = (*for_good, ProtocolError)
@@ -95,9 +96,10 @@ def naming(request: wire.Request) -> Iterator[None]:
     """
     try:
         yield
-    except (FlowerPCAError, OSError, MemoryError):  # These are faults of the machine or its files, not of the message.
+    # Errors of this package already have a suitable text. The others are faults of the machine, not of the message.
+    except (FlowerPCAError, OSError, MemoryError):
         raise
-    # numpy, scipy or Python may raise anything for a strange message, but it must not end the node.
+    # For an unexpected message, numpy, scipy or Python may raise any error. The error must not stop the node.
     except Exception as error:
         logging.getLogger("flwr").error(
             "This node could not process a message: %s (%s)", harmless(str(error)), _place(error)

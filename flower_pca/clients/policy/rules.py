@@ -34,8 +34,8 @@ from flower_pca.rows.covariates import SITE
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
-ANY: Final = "any"  # stands for any way to prepare columns, and for runs over rows or columns
-# The least value of each rule that is a whole number
+ANY: Final = "any"  # the value of split_columns that allows every scale, and runs over rows as well
+# The smallest valid value of each rule that is a whole number
 _LEAST: Final = {
     "min_rows": 1,
     "min_peers": 1,
@@ -47,7 +47,7 @@ _LEAST: Final = {
     "max_colluders": 0,
     "max_dropouts": 0,
 }
-_NEEDED: Final = ("min_rows", "min_peers", "max_colluders", "record_days")  # numbers that are always set
+_NEEDED: Final = ("min_rows", "min_peers", "max_colluders", "record_days")  # whole numbers that cannot be None
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "on_small_change": ("answer", "refuse"),
     "share_local": (True, False),
@@ -59,26 +59,27 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "answers": ("fixed", "rows"),
 }
 _UNSIGNED: Final = (
-    "This node has masked_only without trusted_keys. A server can then take part in sums as another node, and one "
-    "invented node is enough to unmask what this node sends. Give trusted_keys to prevent this."
+    "This node has masked_only without trusted_keys. A server can then take part in sums as another node, and a "
+    "single invented node is enough to unmask what this node sends. Give trusted_keys to prevent this."
 )
-# The allowed names of data, which become parts of file names
+# The pattern of a valid data_name, which becomes part of file names
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TELLS: Final = "tells"  # the key in a rule's metadata of a text that says what the server sees under the rule
-_OF_RUNS: Final = ("categorical",)  # rules that simulated nodes take from the run
-_COVARIATES: Final = ("explain", "adjust", "keep")  # settings of a run that name covariates
-_NEAR: Final = 0.8  # above this similarity of two names (by difflib), one is a misspelling of the other
+_OF_RUNS: Final = ("categorical",)  # the rules that simulated nodes take from the run-config
+_COVARIATES: Final = ("explain", "adjust", "keep")  # the settings of a run that name covariates
+_NEAR: Final = 0.8  # the similarity (by difflib) above which a name counts as a misspelling of another name
 
 
 def everything() -> tuple[str, ...]:
-    """Return all names that `allow` may contain: algorithms, trackers, extra stages such as monitoring,
-    and scaling alone.
+    """Return all names that `allow` may contain.
+
+    They are algorithms, trackers, extra stages such as monitoring, and standardize, which only scales columns.
     """
     return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.EXTRA_STAGES, registry.OPENING_ONLY))
 
 
 def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rules of simulated nodes for this run-config. Their rows belong to the user of the run."""
+    """Return the rules of simulated nodes for a run-config. They allow everything, because the user owns the rows."""
     free: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     free |= {name: str(config[name]) for name in _OF_RUNS if config.get(name)}
     named = ",".join(str(config[name]) for name in _COVARIATES if config.get(name))
@@ -88,7 +89,7 @@ def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class WithoutRows(Set[str]):
-    """The names of all algorithms that compare no rows. A look-up imports only the algorithm in question."""
+    """A set of the names of all algorithms that do not compare rows. A look-up imports only the requested algorithm."""
 
     def __contains__(self, name: object) -> bool:
         return name in everything() and not registry.STAGES[str(name)].by_row
@@ -115,30 +116,30 @@ class Rules:
         rows. consensus_rpca, dcf_pca, triple_pca, the trackers, and "monitor" (the counts of rows for monitor=True)
         compare rows, so the node serves them only if they are named here.
     min_rows : int, default=1
-        The node answers nothing if it has fewer rows. It is also the number of missing values in a column below which
-        only the node itself may choose their replacement. With max_epsilon, the node answers with fewer rows, too, and
-        its log warns about them.
+        The smallest number of rows with which the node answers. If a column has missing values, but fewer than this
+        number, only the node itself may choose what replaces them. With max_epsilon, the node also answers with fewer
+        rows, and its log has a warning.
     allow_sparse_columns : bool, str or collection of str, default=False
         Columns for which the node answers although fewer than min_rows rows have a value, or have another value than
-        most rows: their names, separated by commas, or True for all columns. Requests for other such columns are
-        refused. The rule does not apply to streams. With max_epsilon, no column is refused.
+        most rows: their names, separated by commas, or True for all columns. The node refuses requests for all other
+        columns in which so few rows differ. The rule does not apply to streams. With max_epsilon, no column is refused.
     categorical : str or collection of str, default=()
-        Columns of words whose levels the node may send, as names of columns such as ward=surgery: their names,
-        separated by commas. A level of fewer than min_rows rows is not sent. Its rows count as "other", or as the most
-        common level if all rare levels together have fewer than min_rows rows. Needs share_names. Not allowed with
-        max_epsilon, because single rows decide whether a level is sent.
+        Names of text columns, separated by commas. The node may send the levels of these columns, as names of columns
+        such as ward=surgery. It does not send a level that fewer than min_rows rows have. Rows with a rare level count
+        as "other", or as the most common level if all rare levels together have fewer than min_rows rows. The rule
+        needs share_names. It is not allowed with max_epsilon, because single rows decide whether a level is sent.
     covariates : str or collection of str, default=()
-        Columns that runs may use to explain components, or to remove their effect from the features: their names,
-        separated by commas. The node then sends how they vary with components, or with every feature, as sums over its
-        rows, and nothing about a single row. Name a column of words as such. A level of fewer than min_rows rows counts
-        as "other".
+        Names of columns, separated by commas. Runs may use these columns to explain components, or remove the effect of
+        these columns from the features. The node then sends how the columns vary with components, or with every
+        feature, as sums over its rows, and nothing about a single row. For a text column, give the name of the column,
+        not of its levels. A level that fewer than min_rows rows have counts as "other".
     min_change : int or None, default=None
         The smallest number of new people that the node adds to its rows at once. At least min_rows. The node keeps a
         copy of the rows from which it has answered, next to its ledger, and continues to answer from this copy even if
-        its file changes. With id_column, new people are added to the copy once there are enough of them and they could
-        be a table of their own. Nobody leaves the copy, no row in it changes, and no id is added twice. Without
-        id_column nobody is added. The operator can release other rows with flower-pca forget. The rule does not apply
-        to streams, whose batches are used as they arrive.
+        its file changes. With id_column, new people are added to the copy as soon as they are at least min_change and
+        the node would also answer from a table with only these people. Nobody leaves the copy, no row in the copy
+        changes, and no id is added twice. Without id_column, nobody is added. The operator can release the present
+        rows with flower-pca forget. The rule does not apply to streams, whose batches are used as they arrive.
     id_column : str or None, default=None
         The name of the column in the node's file that identifies a person, for min_change. An id must always mean the
         same person, and a person must have only one id.
@@ -146,11 +147,11 @@ class Rules:
         What the node does while its file differs from the copy: "answer" from the copy, or "refuse". With max_epsilon
         it always answers.
     memory_dir : str or path or None, default=None
-        A folder for the node's memory, instead of Flower's context. It survives restarts.
+        A folder for the node's memory, which survives restarts. By default, the memory is kept in Flower's context.
     data_name : str or None, default=None
-        A name for the data, under which the ledger counts what has left the node over all runs. Nodes of one machine
-        with the same name share a ledger. By default, the ledger is named by the partition-id, and a node counts in
-        every such ledger of its folder that knows the same rows or the same file.
+        A name for the data. Under this name, the ledger counts what has left the node over all runs. Nodes of one
+        machine with the same name share a ledger. By default, the ledger is named after the partition-id, and a node
+        counts its answers in every such ledger of its folder that knows the same rows or the same file.
     run_record : bool, str or path or None, default=None
         A folder for the record of runs, or False for no record. The record has a line for each run that asked the node:
         the time, the run's number in Flower, what the server says about the run, the bytes sent, and how it ended. By
@@ -158,23 +159,24 @@ class Rules:
     record_days : int, default=1096
         The number of days for which the record is kept. After that, it is deleted month by month.
     output_dir : str or path or None, default=None
-        A folder for the local result of the node, if the algorithm has one: the file flower_pca-local-KEY.npz. KEY is
-        the partition-id or node id. Nothing of it goes to the server. For a Stream, it is a folder of that name with an
-        npz file for every step.
+        A folder for the local result of the node, if the algorithm has local results: the file
+        flower_pca-local-KEY.npz, where KEY is the partition-id or node id. The file never goes to the server. For a
+        Stream, flower_pca-local-KEY is a folder with an npz file for every step.
     share_local : bool, default=False
         Whether the node may send its own components to the server. Personalized algorithms request them to start
         (init="upload" or "qu") or to compare nodes (collect=True). In runs without masks, the rule also covers the
-        answers from which theta is estimated, because they lie in the space of the own components; without the rule
-        they are zeros. The rule does not hide own components from a server that computes them. Masks do.
+        answers from which theta is estimated, because these answers lie in the space of the node's own components.
+        Without the rule, these answers are zeros. The rule does not hide own components from a server that computes
+        them from other answers. Masks do.
     min_noise : float or None, default=None
         The smallest standard deviation of the noise on every answer, as a multiple of the squared clip. The node then
         answers only runs with dp that ask for at least this noise. Under masks it is the noise of the sum.
     max_clip : float or None, default=None
         The largest norm to which a run with dp may clip its rows. The node then answers no other runs.
     masked_only : bool, default=False
-        Whether the node answers only under masks, and only for columns that min_peers other nodes of a sum have
-        measured, too. Otherwise a sum over a column that is empty or constant at all other nodes would show this node's
-        values.
+        Whether the node answers only under masks, and only for columns that at least min_peers other nodes of a sum
+        have measured, too. Without the second condition, a sum over a column that is empty or constant at all other
+        nodes would show this node's values.
     single_masks : bool, default=False
         Whether the node takes part in masked sums without self-masks, if the server asks for them.
     sign_key : str or path or None, default=None
@@ -187,41 +189,43 @@ class Rules:
     max_messages : int or None, default=None
         The largest number of messages that the node answers in a run of Flower, including the set-up of masks.
     max_messages_ever : int or None, default=None
-        The same over all runs, even if the rows change. Refused messages count, too.
+        The largest number of messages that the node answers over all runs, even if the rows change. Refused messages
+        count, too.
     max_columns : int or None, default=None
         The largest number of columns of d numbers that leave the node over all runs, with or without masks, even if the
-        rows change. An answer counts as the number of its numbers over d, rounded up, without single whole numbers such
-        as the number of rows. The rule limits how much leaves the node, not what can be computed from it. To hide C_i,
-        use masks or noise.
+        rows change. An answer with m numbers counts as m / d columns, rounded up. Single whole numbers, such as the
+        number of rows, do not count. The rule limits how many numbers leave the node, not what can be computed from
+        these numbers. To hide C_i, use masks or noise.
     max_epsilon : float or None, default=None
         The privacy budget for all answers with noise over all runs, even if the rows change, and whatever budget a run
-        names. The node then answers only runs with dp. Needs max_delta. Nothing that is read from the rows decides
-        whether the node answers, about which columns, or in which words: it answers from a copy of its rows as they
-        were at the first answer, a column with text counts as numeric, and a row with a cell that is no number counts
-        as a row of zeros.
+        names. The node then answers only runs with dp. The rule needs max_delta. Nothing that the node reads from its
+        rows decides whether it answers, about which columns, or in which words. It answers from a copy of its rows as
+        they were at the first answer. A column with text counts as numeric, and a row with a cell that is not a number
+        counts as a row of zeros.
     max_delta : float or None, default=None
-        The delta at which max_epsilon is accounted.
+        The delta of the privacy budget: max_epsilon holds at this delta.
     max_colluders : int, default=0
-        Under masks, the number of other nodes that may collude with the server. The noise is shared among so few nodes
-        that it suffices without them.
+        Under masks, the number of other nodes that may collude with the server. The shares of the noise are made so
+        large that the noise suffices even if these nodes add none.
     min_peers : int, default=1
         The smallest number of other nodes in a masked sum, whatever threshold the server names.
     max_groups : int or None, default=None
-        The largest number of different groups of nodes in which the rows are summed, over all runs. Another group, for
-        example with one more member, reveals a difference of sums. Needs trusted_keys, by which nodes are known. By
-        default 1 if max_dropouts is given.
+        The largest number of different groups of nodes in which the rows are summed, over all runs. Sums over two
+        different groups reveal their difference, for example the answer of one additional member. The rule needs
+        trusted_keys, by which the node recognizes other nodes. By default 1 if max_dropouts is given.
     max_dropouts : int or None, default=None
         The largest number of members of a group that may be missing from its sums, over all sums, because each missing
-        member reveals a difference of sums. It also limits how often the node may report that its own answer exceeds
-        the bound of a sum, because that reveals the size of the answer. By default 0 if max_groups is given.
+        member reveals a difference of sums. The rule also limits how often the node may report that its own answer
+        exceeds the bound of a sum, because such a report reveals the size of the answer. By default 0 if max_groups is
+        given.
     share_names : bool, default=True
-        Whether the node tells the server the names of its columns and its own name (`name` in the node-config). If not,
-        it tells the number of columns and a digest of their sorted names, by which nodes are compared. The digest can
-        confirm a guess of all names.
+        Whether the node sends the names of its columns and its own name (`name` in the node-config) to the server. If
+        not, the node sends the number of columns and a digest of their sorted names, so that the server can compare
+        nodes. With the digest, the server can confirm a guess of all names.
     answers : str, default="fixed"
-        What answers are computed from. "fixed": from statistics of the rows that were measured before the first
-        message, so that a server cannot make rounding reveal single rows. memory_dir keeps the statistics. "rows": from
-        products of rows, for a trusted server.
+        What answers are computed from. "fixed" uses statistics of the rows that were measured before the first
+        message, so that a server cannot make rounding errors reveal single rows. The node stores the statistics in
+        memory_dir. "rows" uses products with the rows themselves, for a trusted server.
     split_columns : bool or str, default=False
         Whether the node takes part only in runs whose parties hold different columns of the same people: True for
         unscaled columns, "std", "max_abs" or "genotype" for columns scaled in this way. The server and all parties then
@@ -229,8 +233,8 @@ class Rules:
         the scale, and also serves runs over rows. A server can then compute all rows.
     missing : str, default="local_mean"
         What replaces the node's missing values, in runs that allow missing values. "local_mean" is the mean of the
-        column at this node. "mean" lets the run choose the mean over all nodes. The server can then compute the sum of
-        the rows with a missing value in a column.
+        column at this node. "mean" also lets the run choose the mean over all nodes. The server can then compute the
+        sum of the rows with a missing value in a column.
     gap_values : float, mapping, str or None, default=None
         Constants that replace missing values in runs with noise: a number for all columns, or a number for each column
         by name, in a node-config such as "age=50,weight=70". They must not be computed from the rows, because one row
@@ -239,17 +243,17 @@ class Rules:
     noise_seed : int or None, default=None
         A seed of the noise under masks, for simulations. Whoever knows the seed can remove the noise.
     allow_noise : bool, default=True
-        Whether the node answers runs with noise. Such answers come from the rows, clipped one by one. Without
-        max_epsilon, a server can average the noise away over many runs.
+        Whether the node answers runs with noise. In such runs, each row is clipped before the answer is computed.
+        Without max_epsilon, a server can average the noise away over many runs.
     profile : str
-        The set of rules that these rules begin with, "open", "masked" or "private": see
-        `flower_pca.clients.policy.profiles`. Pass it as a keyword, as in `PCAClient(data, profile="private")`, or to
+        The named set of rules that these rules extend: "open", "masked" or "private" (see
+        `flower_pca.clients.policy.profiles`). Pass it as a keyword, as in `PCAClient(data, profile="private")`, or to
         `Rules.of`.
 
     Raises
     ------
     ConfigError
-        If a rule is invalid, or does not go together with the other rules.
+        If a rule is invalid, or cannot be combined with the other rules.
 
     Examples
     --------
@@ -342,8 +346,8 @@ class Rules:
             )
         if self.max_epsilon is not None and self.covariates:
             raise ConfigError(
-                f"covariates={self.covariates!r} cannot be used together with max_epsilon, because runs with noise use "
-                "no covariates. Leave covariates out."
+                f"covariates={self.covariates!r} cannot be used together with max_epsilon, because runs with noise "
+                "support no covariates. Leave covariates out."
             )
         if self.max_epsilon is not None and self.split_columns:
             raise ConfigError(
@@ -352,12 +356,12 @@ class Rules:
             )
         if self.max_epsilon is not None and self.min_change is not None:
             raise ConfigError(
-                f"min_change={self.min_change} does nothing if there is max_epsilon, which already keeps the rows as "
-                "they were when the node first answered. Leave min_change out."
+                f"min_change={self.min_change} has no effect together with max_epsilon, which already keeps the rows "
+                "as they were when the node first answered. Leave min_change out."
             )
         if self.id_column is not None and self.min_change is None:
             raise ConfigError(
-                f"id_column={shown(self.id_column)} does nothing without min_change. Give min_change=20, or leave "
+                f"id_column={shown(self.id_column)} has no effect without min_change. Give min_change=20, or leave "
                 "id_column out."
             )
         if self.min_change is not None:
@@ -400,11 +404,11 @@ class Rules:
 
     @classmethod
     def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
-        """Return the rules with the values given by name in place of their own."""
+        """Return the rules with the given values in place of their own."""
         checks.parameters("A node", given, [f.name for f in fields(cls)])
         own = rules or cls()
         if not given:
-            return own  # the same object has already read its files
+            return own  # The same object is returned, because it may have read its key files already.
         settings = {key: value for key, value in given.items() if key != "profile"}
         name = given.get("profile", own.profile)
         if "profile" in given:
@@ -414,16 +418,16 @@ class Rules:
             settings = chosen(str(name), {**apart, **settings})
         found = replace(own, **settings)
         if name:
-            # The rules are frozen, and `replace` takes no field that is not of __init__.
+            # The rules are frozen, and `replace` accepts only fields that are parameters of __init__.
             object.__setattr__(found, "profile", str(name))
             found._check_profile()
         return found
 
     def _check_profile(self) -> None:
-        """Refuse rules that break the promise of their profile."""
+        """Refuse rules that break the promises of their profile."""
         if self.profile == "masked" and self.trusted_keys is None:
             raise ConfigError(
-                "The profile masked needs trusted_keys. Without trusted_keys, a server can take part as another node, "
+                "The profile masked needs trusted_keys. Without trusted_keys, a server can take part as another node "
                 "and unmask what this node sends. Give trusted_keys."
             )
         for rule in ("min_rows", "min_change") if self.profile == "masked" else ():
@@ -431,12 +435,13 @@ class Rules:
 
     @classmethod
     def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
-        """Read the rules in a node-config. Its keys have hyphens, and `allow` is a list with commas.
+        """Return the rules in a node-config. Its keys are spelled with hyphens, and `allow` is separated by commas.
 
         Raises
         ------
         ConfigError
-            If a key nearly matches a rule, because its operator believes that the rule applies.
+            If a key nearly matches the name of a rule, because the operator may believe that the misspelled rule
+            applies.
         """
         names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
         _require_spelling(tuple(config), tuple(names))
@@ -448,7 +453,7 @@ class Rules:
 
     @property
     def columns_of_words(self) -> tuple[str, ...]:
-        """The text columns whose levels may be sent."""
+        """The text columns whose levels the node may send."""
         if not self.categorical:
             return ()
         from flower_pca.names.levels import read_levels
@@ -457,7 +462,7 @@ class Rules:
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
-        """The columns that runs may use as covariates. A level such as sex=M stands for its column, sex."""
+        """The columns that runs may use as covariates. A level such as sex=M counts as its column, sex."""
         from flower_pca.names.levels import source_of
 
         given = self.covariates.split(",") if isinstance(self.covariates, str) else self.covariates
@@ -466,14 +471,14 @@ class Rules:
 
     @property
     def services(self) -> Set[str]:
-        """The names of the algorithms that are served."""
+        """The names of the algorithms that the node serves."""
         if self.allow is None:
             return WithoutRows()
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @cached_property
     def _constants(self) -> float | dict[str, float] | None:
-        """The constant for all columns, or the constants by name."""
+        """The constant that replaces missing values in all columns, or the constants by the columns' names."""
         given = self.gap_values
         if given is None:
             return None
@@ -496,7 +501,10 @@ class Rules:
         return dict(numbers)
 
     def constants(self, names: Sequence[str] | None, d: int) -> Array | None:
-        """Return the constants for missing values of d columns, with NaN for none, or None without the rule."""
+        """Return the constants for missing values of d columns, or None without the rule gap_values.
+
+        A column without a constant has NaN.
+        """
         numbers = self._constants
         if numbers is None:
             return None
@@ -507,7 +515,7 @@ class Rules:
 
     @cached_property
     def floor(self) -> Floor | None:
-        """The noise that the node requires in runs with noise, or None if it requires none."""
+        """The smallest noise and largest clip that the node requires, or None if it also answers without noise."""
         if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
             return None
         least = self.min_noise
@@ -517,19 +525,19 @@ class Rules:
 
     @property
     def budget(self) -> float | None:
-        """The budget for all answers with noise together, as a sum of mu^2, or None for no limit."""
+        """The privacy budget for all answers together, as a sum of mu^2, or None for no limit."""
         if self.max_epsilon is None or self.max_delta is None:
             return None
         return noise_of(self.max_epsilon, self.max_delta) ** 2
 
     @property
     def counts_groups(self) -> bool:
-        """Whether the node limits its groups."""
+        """Whether a rule limits the groups of nodes with which the node's answers are summed."""
         return self.max_groups is not None or self.max_dropouts is not None
 
     @property
     def group_limits(self) -> tuple[int, int] | None:
-        """The most groups, and the most members of a group that may be lost, or None for no limit."""
+        """The maximum number of groups, and of members of a group that may drop out, or None for no limit."""
         if not self.counts_groups:
             return None
         return self.max_groups or 1, self.max_dropouts or 0
@@ -547,15 +555,15 @@ class Rules:
 
     @property
     def discreet(self) -> bool:
-        """Whether a refusal never says what was found in the rows."""
+        """Whether the node's refusals must not report what was found in its rows."""
         return self.masked_only or self.floor is not None
 
     @cached_property
     def identity(self) -> Identity | None:
-        """The node's signing key and the keys that it trusts. The files are read once, when first needed."""
+        """The node's signing key and the keys that it trusts, or None. The files are read once, at the first use."""
         if self.sign_key is None and self.trusted_keys is None:
             return None
-        # Imported here because it needs cryptography, which no other client needs.
+        # The import is here because the module needs the package cryptography, which other clients do not need.
         from flower_pca.masking.identity import Identity
 
         with private():
@@ -564,7 +572,7 @@ class Rules:
 
 @lru_cache
 def _require_spelling(keys: tuple[str, ...], names: tuple[str, ...]) -> None:
-    """Refuse node-config keys that nearly match a rule. Simulated nodes have the same keys."""
+    """Refuse node-config keys that nearly match a rule. The check is cached, as simulated nodes have the same keys."""
     for key in keys:
         near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
         if near and key not in names:

@@ -1,27 +1,30 @@
-"""Columns, and combinations of columns, that reveal few rows.
+"""Find columns, and combinations of columns, that reveal few rows.
 
-The products with a column are sums over the rows weighted by it. If few rows have a value there, or a
-value that differs from most, the sum covers only these few rows and reveals them, for example the
-carrier of a rare code. The same holds for a combination of columns. If 60 people have diabetes, and 59
-of them take insulin, then the difference of the two columns is one person.
+The products with a column are weighted sums over the rows, with the column's values as weights. If only few
+rows have a value in the column, or a value that differs from most, the sum covers only these few rows and
+reveals them, for example the carrier of a rare code. The same holds for a combination of columns. If 60 people
+have diabetes, and 59 of them take insulin, then the difference of the two columns is one person.
 
-    single columns        of any kind: fewer than `least` rows have a value, or another value than most
-    pairs                 of columns with few different values: fewer than `least` rows lie off a line
-    larger combinations   of such columns, with small whole coefficients, for example a + b - c. The search
-                          does not find all of them, and next to none in few rows: see `_larger`
+    single columns        Fewer than `least` rows have a value, or another value than most rows. This check
+                          covers columns of any kind.
+    pairs                 Two columns with few different values lie on a line, except in fewer than `least`
+                          rows.
+    larger combinations   A combination of such columns with small whole coefficients, for example a + b - c,
+                          is constant except in fewer than `least` rows. The search does not find all of
+                          them, and in tables with few rows it finds hardly any: see `_larger`.
 
-All columns of the table are checked, whichever columns a run asks for. Otherwise, two runs with one
-column of a pair each would reveal the person by the difference of their answers. In a pair or a larger
-combination, the column whose name comes last is therefore excluded from all runs. All others may be
+All columns of the table are checked, whichever columns a run asks for. Otherwise, two runs could each use one
+column of a pair, and the difference of their answers would reveal the person. In a pair or a larger
+combination, the column whose name comes last is therefore excluded from all runs. All other columns may be
 used.
 
-If the server may choose what replaces missing values (`missing="mean"` of the node), it learns the sum
-of the rows with a missing value in a column. The missing values of a column then count as a column of
-codes.
+If the server may choose what replaces missing values (`missing="mean"` of the node), it learns the sum of the
+rows with a missing value in a column. In this case, the missing values of each column are treated as one more
+column of codes: 1 if the value is missing, else 0.
 
-Combinations of columns with many different values are not checked, such as a total that is the sum of
-its parts in all rows except one. Tables with more than `MOST` columns of codes, such as genotypes, are
-not checked for combinations at all.
+Combinations of columns with many different values are not checked, such as a total that is the sum of its
+parts in all rows except one. Tables with more than `MOST` columns of codes, such as genotypes, are not checked
+for combinations at all.
 """
 
 from __future__ import annotations
@@ -46,19 +49,20 @@ from flower_pca.names.columns import enumeration
 from flower_pca.rows.local import LocalData
 
 _KIND: Final = "small cells of a node's columns"
-_RUNS: Final = 32  # choices of columns of which the newest are kept
-_CHUNK: Final = 64  # columns that are searched at a time
-# With more columns of codes, combinations are not searched: 500 rows take 3 s, 20,000 rows take 120 s.
+_RUNS: Final = 32  # the number of newest results that the file keeps
+_CHUNK: Final = 64  # the number of columns that are searched at a time
+# With more columns of codes, the node does not search for combinations. With this number of columns, the search
+# takes 3 s for 500 rows and 120 s for 20,000 rows.
 MOST: Final = 2000
-CODES: Final = 12  # A column with at most so many different values counts as a column of codes.
-_SAMPLE: Final = 256  # Rows that are enough to tell most columns of measurements from codes.
-_STARTS: Final = 64  # Rows, or groups of equal rows, from which a search for combinations starts.
-_STEPS: Final = 20
+CODES: Final = 12  # the maximum number of different values in a column of codes
+_SAMPLE: Final = 256  # the number of first rows, in which most measurements already have more values than codes
+_STARTS: Final = 64  # the maximum number of rows from which a search for combinations starts
+_STEPS: Final = 20  # the maximum number of steps of a search
 LARGEST: Final = 12  # the largest coefficient in a combination
-_UNITS: Final = 4  # the most that the smallest coefficient may be
-_EXACT: Final = 1e-9  # the rounding error of a share of 1
+_UNITS: Final = 4  # the largest value that the smallest coefficient of a combination may have
+_EXACT: Final = 1e-9  # the tolerance for rounding errors in shares of 1
 _TOO_MANY: Final = (
-    "This node has %d columns of codes. With more than %d, it does not look at combinations of columns, so a server "
+    "This node has %d columns of codes. With more than %d, it does not check combinations of columns, so a server "
     "can learn the row of a person who differs from all others in a combination. Leave columns out of the file, or use "
     "noise."
 )
@@ -67,13 +71,14 @@ _FEW_ROWS: Final = (
     "columns, so a server can learn the row of a person who differs from all others in a combination. Leave columns "
     "out of the file, or use noise."
 )
-_NEAR: Final = 1e-6  # the rounding error of a whole coefficient
+_NEAR: Final = 1e-6  # the tolerance for rounding errors in whole coefficients
 
 
 def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, str]:
-    """Return the columns that no run may use because they reveal fewer than min_rows rows, except allowed ones.
+    """Return the columns that no run may use, because they reveal fewer than min_rows rows and no rule allows them.
 
-    Each column comes with its combination in words. A column that is rare by itself is its own combination.
+    Each column is mapped to the names in its combination, as text. If a column reveals few rows alone, this text is
+    its own name.
 
     Parameters
     ----------
@@ -82,7 +87,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
     rules : Rules
         The node's rules.
     kept : path or None, default=None
-        The file that stores the result, because a SuperNode starts a process for each message.
+        The file that stores results. It avoids a new search for each message, for which a SuperNode starts a process.
     """
     if rules.allow_sparse_columns is True or rules.min_rows < 2:
         return {}
@@ -118,11 +123,11 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
 
 
 def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Return what this process or an earlier one has found in rows with this digest."""
+    """Return what is stored under this digest of the rows. If nothing is stored, search and store the result."""
     try:
         found = dict(files.read(path, _KIND, private=True)[0]["found"])
     except (FileNotFoundError, FlowerPCAError, KeyError, TypeError, ValueError):
-        # If the file is damaged, the search is repeated.
+        # If there is no file, or if it is damaged, the search is repeated.
         found = {}
     if key not in found:
         found[key] = look()
@@ -141,31 +146,32 @@ def check(
     data : LocalData
         The rows.
     wanted : LocalData
-        The columns of them that a run asks for.
+        The same rows, with only the columns that a run asks for.
     rules : Rules
         The node's rules.
     kept : path or None, default=None
         See `find`.
     barred : collection of str, default=()
-        The columns that revealed few rows before others were added to these.
+        The columns that revealed few rows in an earlier version of the rows, to which people have been added since.
     """
     allowed = _exceptions(rules)
     found = {name: name for name in barred if name not in allowed} | find(data, rules, kept)
     if not {*(wanted.names or ())} <= {*(data.names or ())}:
-        found = found | find(wanted, rules, kept)  # These are levels of a column of words that other nodes have.
+        # The run asks for columns that the node's table does not have, such as levels that occur only at other nodes.
+        found = found | find(wanted, rules, kept)
     names = labels.column_names(wanted.names, wanted.d)
     if refused := [name for name in names if name in found]:
         logging.getLogger("flwr").warning(
-            "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s. So no run gets %s. "
-            "Leave one of the columns out of the file, merge columns, or name one of them in allow_sparse_columns if "
-            "its carriers may become known.",
+            "Fewer than min_rows=%d rows of this node have a value, or a value that differs from most, in %s. "
+            "Therefore no run gets %s. Leave one of these columns out of the file, merge columns, or name one of them "
+            "in allow_sparse_columns if the server may learn about the people with these values.",
             rules.min_rows,
             enumeration(found[name] for name in refused),
             enumeration(refused),
         )
         raise RefusalError(
             "A column of this node reveals fewer rows than its min_rows. The node's log names the column. Run "
-            "without it, or ask the node's operator."
+            "without this column, or ask the node's operator."
         )
 
 
@@ -179,36 +185,36 @@ def _exceptions(rules: Rules) -> Collection[str]:
 
 
 def _columns(data: LocalData, places: list[int]) -> Array:
-    """Return some columns of all rows."""
-    # All columns at once would copy rows that may be memory-mapped.
+    """Return the columns at these positions, for all rows."""
+    # The rows are read block by block, because they may be memory-mapped and a full copy may not fit in memory.
     return np.concatenate([block[:, places] for block in data.blocks()])
 
 
 def _rare(data: LocalData, least: int) -> list[int]:
-    """Return the positions of the columns that reveal this few rows."""
+    """Return the positions of the columns that each reveal fewer than `least` rows."""
     found = []
     for start in range(0, data.d, _CHUNK):
         part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
-        found += [start + j for j, column in enumerate(part.T) if _tells_few(column, least)]
+        found += [start + j for j, column in enumerate(part.T) if _reveals_few(column, least)]
     return found
 
 
-def _tells_few(column: Array, least: int) -> bool:
+def _reveals_few(column: Array, least: int) -> bool:
     there = column[column == column]  # This removes NaN.
     if len(there) < least:
         return len(there) > 0
-    # A value that all but fewer than `least` rows have is the most frequent one among any 2 least - 1 rows.
+    # If all rows except fewer than `least` have the same value, it is the most frequent value of any 2 least - 1 rows.
     values, counts = np.unique(there[: 2 * least - 1], return_counts=True)
     often = values[np.argmax(counts)]
     if len(there) >= 2 * least - 1 and counts.max() < least:
         return False
     others = int(np.count_nonzero(there != often))
-    # If no value repeats, none is the most frequent.
+    # The column reveals rows only if its most frequent value occurs more than once.
     return 0 < others < least and len(there) - others > 1
 
 
 def _code_columns(data: LocalData) -> list[int]:
-    """Return the positions of the columns with few different values, but more than one."""
+    """Return the positions of the columns with 2 to `CODES` different values."""
     found = []
     for start in range(0, data.d, _CHUNK):
         part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
@@ -219,7 +225,7 @@ def _code_columns(data: LocalData) -> list[int]:
 
 
 def has_few_gaps(data: LocalData, least: int) -> bool:
-    """Return whether a column has missing values in some rows, but in fewer than this number.
+    """Return whether any column has missing values in at least one row, but in fewer than `least` rows.
 
     If the server chooses what replaces missing values, it learns the sum of these rows.
     """
@@ -230,8 +236,8 @@ def has_few_gaps(data: LocalData, least: int) -> bool:
 def has_gaps_in_codes(*tables: LocalData) -> bool:
     """Return whether a column with few different values in one of these tables has missing values in any of them.
 
-    The node's own mean stands for a missing value, and it moves with the rows that are added. If a column has one
-    value in all added rows but one, in which it is missing, the difference of both versions is that row.
+    The node replaces missing values by its own mean, which changes when rows are added. If a column has the same
+    value in all added rows except one, and that one has no value, the difference of the two versions is that row.
     """
     gaps = sorted({place for data in tables for place in _with_gaps(data)})
     for data in tables:
@@ -250,11 +256,14 @@ def _with_gaps(data: LocalData) -> list[int]:
 
 
 def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
-    """Find combinations with one value in all but few rows: first of coded columns, then with missing values."""
+    """Yield combinations that have the same value in all rows except few.
+
+    The positions in a combination count `places` first, and then the missing values of the columns in `gaps`.
+    """
     if len(places) + len(gaps) < 2:
         return
     codes = _columns(data, places).astype(np.float64)
-    # Missing values all get the same replacement.
+    # All missing values of a column get the same replacement, the column's mean.
     there = np.isnan(codes)
     codes[there] = np.broadcast_to(np.nanmean(codes, axis=0), codes.shape)[there]
     codes = np.column_stack([codes, np.isnan(_columns(data, gaps))])
@@ -262,7 +271,8 @@ def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -
     left = [*range(codes.shape[1])]
     missing = np.column_stack([there, np.zeros((len(codes), len(gaps)), dtype=bool)])
     more: list[tuple[int, ...]] = [*_pairs(codes, least, missing)]
-    # Without its last column, a combination may leave another one among the remaining columns.
+    # After the last column of each combination is removed, the remaining columns may still contain a combination, so
+    # the search is repeated.
     while True:
         for some in more:
             if not last & set(some):
@@ -275,13 +285,13 @@ def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -
 
 
 def _pairs(codes: Array, least: int, missing: Array | None = None) -> Iterator[tuple[int, int]]:
-    """Find pairs of columns whose values lie on a line in all but few rows.
+    """Yield pairs of columns whose values lie on a line in all rows except few.
 
-    Rows in which both values are missing do not count. Their replacements lie near the line, or on it if the
-    server chooses them.
+    Rows in which both values are missing do not count, because their replacements lie near the line, or on the line if
+    the server chooses them.
     """
     inverse = [np.unique(column, return_inverse=True) for column in codes.T]
-    for i, j in np.argwhere(np.triu(_alike(inverse, least), 1)).tolist():
+    for i, j in np.argwhere(np.triu(_may_lie_on_lines(inverse, least), 1)).tolist():
         (first, a), (others, b) = inverse[i], inverse[j]
         both = slice(None) if missing is None else ~(missing[:, i] & missing[:, j])
         cells, counts = np.unique((a * len(others) + b)[both], return_counts=True)
@@ -290,12 +300,12 @@ def _pairs(codes: Array, least: int, missing: Array | None = None) -> Iterator[t
             yield i, j
 
 
-def _alike(inverse: list[tuple[Array, Array]], least: int) -> Array:
-    """Return which columns can lie on a line with each other in all but few rows.
+def _may_lie_on_lines(inverse: list[tuple[Array, Array]], least: int) -> Array:
+    """Return a matrix that marks the pairs of columns that may lie on a line in all rows except few.
 
-    The rows with the most frequent value of one column must then coincide, except for few rows, with
-    those of some value of the other column. If only few rows have a column's most frequent value, the
-    column passes with every other one.
+    If two columns do, the rows with the most frequent value of the first column coincide, except for few rows, with
+    the rows of some value of the second column. A column whose most frequent value occurs in fewer than `least` rows
+    is marked in every pair.
     """
     marks = np.column_stack([places == k for values, places in inverse for k in range(len(values))])
     sizes = marks.sum(axis=0)
@@ -309,8 +319,11 @@ def _alike(inverse: list[tuple[Array, Array]], least: int) -> Array:
 
 
 def _off_a_line(points: Array, counts: Array, least: int) -> bool:
-    """Return whether some rows, but fewer than this number, lie off a line through two of the cells."""
-    # Groups of at least this size are on the line.
+    """Return whether at least one row, but fewer than `least` rows, lies off a line through two of the points.
+
+    `points` are the different pairs of values, and `counts` are their numbers of rows.
+    """
+    # A point with at least `least` rows must lie on the line.
     large = np.flatnonzero(counts >= least)
     if len(large) >= 2:
         pairs = [(int(large[0]), int(large[1]))]
@@ -328,15 +341,16 @@ def _off_a_line(points: Array, counts: Array, least: int) -> bool:
 
 
 def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
-    """Find combinations of more columns, by vectors of their span that are 0 in all but few rows.
+    """Return combinations of columns, found as vectors in the columns' span that are 0 in all rows except few.
 
-    Such a vector of length 1 has all of its squares in these rows, so one of them has a leverage of at
-    least 1 / least. From this row on, two steps alternate: take the rows with the largest squares,
-    fewer than `least`, and then the vector of the span with most of its squares there.
+    If such a vector has length 1, the squares of its entries in these few rows add up to 1, so one of these rows
+    has a leverage of at least 1 / least. From each row with such a leverage, the search alternates between two
+    steps: it takes the least - 1 rows with the largest squares, and then the vector of length 1 in the span with
+    the largest sum of squares in these rows.
 
-    This misses a combination if other vectors lie nearer. With nearly as many columns as rows, there are
-    some that are 0 in all but few rows and whose coefficients are no whole numbers: of 300 rows, planted
-    combinations of 200 columns were found, and of 250 columns were not.
+    The search can end at another vector, and then misses the combination. With nearly as many columns as rows,
+    there are vectors that are 0 in all rows except few, but whose coefficients are not whole numbers. In 300 rows,
+    planted combinations were found among 200 columns, but not among 250 columns.
     """
     from scipy.linalg import qr, solve_triangular
 
@@ -363,10 +377,10 @@ def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
 
 
 def _small_whole(z: Array, columns: Array) -> tuple[int, ...]:
-    """Return a combination's columns, if its coefficients are in small whole-number proportions.
+    """Return a combination's columns if its coefficients are proportional to small whole numbers, else nothing.
 
-    The coefficient of the constant, at position 0, may have any value. There may be many columns: if all levels
-    of a column of words are among them, a combination of two levels is also one of all others.
+    The coefficient of the constant, at position 0, may have any value. The number of columns is not limited, because
+    if all levels of a text column are columns, a combination of two levels is also a combination of all other levels.
     """
     z = np.where(columns == 0, 0.0, z)
     used = np.flatnonzero(np.abs(z) > _NEAR * np.abs(z).max())

@@ -1,9 +1,10 @@
-"""Find ledgers in other folders that know the same rows, as far as a node can see them.
+"""Find ledgers in other folders that know the same rows, as far as a node can see these folders.
 
-A ledger does not count what a ledger in another folder counts. A node cannot search all folders of its
-machine. But every node lists the places of its ledgers in its user's home, and reads the ledgers that
-other nodes have listed there. It thereby notices the same file, or exactly the same rows. It does not
-notice folders of other users, other machines or containers with their own home, nor changed rows.
+A ledger does not include what a ledger in another folder counts, and a node cannot search all folders of its
+machine. Instead, every node adds the folder of its ledgers to a list in its user's home, and reads the ledgers
+in the other folders of this list. The node thereby notices a ledger that knows the same file or exactly the
+same rows. It notices neither changed rows, nor folders of other users, other machines, or containers with their
+own home.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from flower_pca.rows.local import LocalData
 from flower_pca.wire import records
 
 _LIST: Final = "folders.txt"  # a file in the user's home, with a folder of ledgers on each line
-# the record of a node's state which says that the run has checked other folders
+# The name of the record in a node's state that marks other folders as checked in this run
 _LOOKED: Final = "flower_pca.elsewhere"
-_MOST: Final = 200  # the most folders that are checked
+_MOST: Final = 200  # the maximum number of folders that are checked
 
 
 def warn(path: Path, data: LocalData, context: Context) -> None:
-    """Log on the node, once a run, which ledgers of other folders know the rows counted in this one."""
+    """Warn in the node's log, once per run, about ledgers in other folders that know the same rows."""
     if records.values_in(context.state, _LOOKED):
         return
     if found := knowing(path.parent, data):
         logging.getLogger("flwr").warning(
-            "%s in another folder also knows the rows of this node, but %s does not include what it counts. Give "
-            "every node that serves these rows the same memory_dir.",
+            "A ledger in another folder, %s, also knows the rows of this node, but the node's own ledger %s does not "
+            "include its counts. Give every node that serves these rows the same memory_dir.",
             ", ".join(map(str, found)),
             path,
         )
@@ -43,11 +44,11 @@ def warn(path: Path, data: LocalData, context: Context) -> None:
 
 
 def knowing(folder: Path, data: LocalData) -> list[Path]:
-    """Return ledgers of other folders that know these rows or their file, and list this folder from now on."""
+    """Return the ledgers in other folders that know these rows or their file. Add this folder to the list."""
     found = []
     for other in _others(folder.absolute()):
         for path in sorted(other.glob(folders.LEDGER.format("*"))):
-            # Another ledger may be damaged, or this user may not read it.
+            # A ledger that is damaged, or that this user may not read, is skipped.
             with contextlib.suppress(OSError, FlowerPCAError):
                 if marks.known_in(other, data, ledger.marks_in(path)):
                     found.append(path)
@@ -55,8 +56,8 @@ def knowing(folder: Path, data: LocalData) -> list[Path]:
 
 
 def _others(folder: Path) -> Iterator[Path]:
-    """Return the other folders in the list, and add this one."""
-    # There is no list if the user has no home, or must not write there.
+    """Yield the other folders in the list, after adding this folder to the list."""
+    # If the user has no home, or cannot write there, there is no list.
     with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError, FlowerPCAError):
         path = Path.home() / folders.HOME / _LIST
         with folders.lock(path):

@@ -1,8 +1,8 @@
-"""Find and erase the files that a node keeps in its folders: `flower-pca forget`.
+"""Find and erase the files that a node keeps in its folders, for the command `flower-pca forget`.
 
-The ledger and the record of runs stay unless they are named, because every budget would begin anew without
-the ledger. If the released rows are erased, the ledger records this, so that the next rows are released
-at once.
+The ledger and the record of runs are erased only on request, because every budget would begin again without
+the ledger. If the released rows are erased, the ledger records this, so that the node may release its present
+rows at its next answer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from flower_pca.clients.storage import folders, ledger, record
 
 # The kinds of files that a node keeps, and their contents
 HOLDS: Final = {
-    "runs": "what a run remembers",
-    "statistics": "the statistics of its rows",
-    "local": "its local results",
-    "rows": "the rows that were last answered from",
-    "ledger": "what was told of its rows",
+    "runs": "the memory of runs",
+    "statistics": "the statistics of the rows",
+    "local": "the local results",
+    "rows": "the rows from which the node last answered",
+    "ledger": "the ledger of what was sent about the rows",
     "record": "the record of runs",
 }
 USUAL: Final = tuple(kind for kind in HOLDS if kind not in ("ledger", "record"))
@@ -38,9 +38,9 @@ class Item:
     Attributes
     ----------
     kind : str
-        Its kind, a key of `HOLDS`.
+        The kind of the file, a key of `HOLDS`.
     path : path
-        Its path.
+        The path of the file or folder.
     """
 
     kind: str
@@ -58,14 +58,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Shelf:
-    """The folders of a node, as its node-config names them.
+    """The folders in which a node keeps its files.
 
     Attributes
     ----------
     rules : Rules
-        Its rules, from which the folders and the name of the data are used.
+        The node's rules, which name the folders and the data.
     partition : int or None
-        Its partition-id. Without one, all files of the folders belong to it.
+        The node's partition-id. If it is None, all files in the folders belong to the node.
     """
 
     rules: Rules
@@ -78,7 +78,7 @@ class Shelf:
 
     @property
     def ledger(self) -> Path:
-        """The path of its ledger."""
+        """The path of the node's ledger."""
         return folders.ledger_file(self.rules.memory_dir, self.data)
 
     def items(self, kinds: Sequence[str] = USUAL) -> list[Item]:
@@ -99,7 +99,7 @@ class Shelf:
             for path in {self.ledger, *(item.path for item in items)}:
                 if path.is_file():
                     _lock(locks, path)
-            # The ledger comes first, because a ledger that expects missing rows is an error.
+            # The ledger is changed before the rows are erased, because a ledger whose rows are missing is an error.
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
                 ledger.reopen(self.ledger)
             for path in (item.path for item in items):
@@ -130,10 +130,10 @@ class Shelf:
 
 
 def _lock(locks: ExitStack, path: Path) -> None:
-    """Lock one of these files, if no process of the node has locked it."""
+    """Lock a file, or raise ConfigError if a process of the node has locked it."""
     try:
         locks.enter_context(files.lock(path, wait=False))
     except ConfigError as error:
         raise ConfigError(
-            f"A run is using {path.name} of this node. Stop the node, or wait for the end of its run, then erase it."
+            f"A run is using {path.name} of this node. Stop the node or wait until the run has ended, then try again."
         ) from error

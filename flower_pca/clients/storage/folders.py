@@ -1,13 +1,14 @@
 """The files in a node's folders: its memory, its own result, the statistics of its rows, and the ledger.
 
 Only the node's user can read the files. They are locked while they are read and written, so that two
-processes of one node can neither answer from the same secrets nor spend the same budget.
+processes of one node can neither answer from the same secrets nor spend the same budget twice.
 
-`Memory` is what a client keeps between the rounds of a run, in Flower's context or in a file of the node.
+`Memory` is what a client keeps between the rounds of a run. It is stored in Flower's context or in a file of
+the node.
 
-Each run has its own memory, so that simultaneous runs at one node do not affect each other. Flower gives
-each run its own context. In a node's folder, each run has a file, and the oldest file is removed if there
-are more than `MOST_RUNS`.
+Each run has its own memory, so that simultaneous runs at one node do not affect each other. Flower gives each
+run its own context. In a node's folder, each run has its own file. If there are more than `MOST_RUNS` files,
+the oldest one is removed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from flower_pca.wire import records
 
 # The memory of a run between its rounds, in memory_dir
 MEMORY: Final = "flower_pca-{}-run-{}.npz"
-# The ledger of what was sent about any rows, in memory_dir or in HOME
+# The ledger of everything that was sent about the rows, in memory_dir or in HOME
 LEDGER: Final = "flower_pca-ledger-{}.npz"
 # The newest released version of the rows, next to the ledger
 ROWS: Final = "flower_pca-rows-{}.npz"
@@ -41,8 +42,8 @@ FIXED: Final = "flower_pca-fixed-{}.npz"
 CELLS: Final = "flower_pca-cells-{}.npz"
 # The digests of the rows with which the newest runs began, in memory_dir
 BEGAN: Final = "flower_pca-began-{}.npz"
-_BEGAN: Final = "rows that runs began with"
-# The folder in the home of the node's user that contains the ledger if there is no memory_dir
+_BEGAN: Final = "rows that runs began with"  # the kind of content that this file declares
+# The folder in the home of the node's user, which contains the ledger if there is no memory_dir
 HOME: Final = ".flower_pca"
 # The node's own result, in output_dir
 OWN: Final = "flower_pca-local-{}.npz"
@@ -83,25 +84,25 @@ def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
 
 
 def cells_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Return the path of the file that lists columns revealing few people."""
+    """Return the path of the file that lists the columns that reveal few people."""
     return _place(folder, CELLS, key)
 
 
 def began_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Return the path of the file with the digests of the rows with which runs began."""
+    """Return the path of the file that stores a digest of the rows at the start of each run."""
     return _place(folder, BEGAN, key)
 
 
 def began(path: Path) -> dict[str, str]:
-    """Return the digests of the rows with which each run began, by the digests of the runs' names."""
+    """Return the digest of the rows at the start of each run. The keys are digests of the runs' names."""
     try:
         return {str(run): str(mark) for run, mark in files.read(path, _BEGAN, private=True)[0]["runs"].items()}
     except (FileNotFoundError, DataError, KeyError, AttributeError):
-        return {}  # without the folder, there are no such digests
+        return {}  # If the file is missing or damaged, it counts as empty.
 
 
 def note_began(path: Path, runs: dict[str, str]) -> None:
-    """Save these digests."""
+    """Save the digests of the rows at the start of runs."""
     with lock(path):
         files.write(path, _BEGAN, {"runs": runs}, {}, private=True)
 
@@ -112,7 +113,7 @@ def local_file(folder: str | os.PathLike[str], key: int) -> Path:
 
 
 def own_place(path: Path, algorithm: str) -> Path:
-    """Return where to save the result. It replaces only a result of the same algorithm."""
+    """Return the path for a result, so that it replaces only a result of the same algorithm."""
     if not path.exists() or _header_of_own(path).get("algorithm") == algorithm:
         return path
     return path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
@@ -131,22 +132,23 @@ def _header_of_own(path: Path) -> Mapping[str, Any]:
 
 
 def key_of(context: Context) -> int:
-    """Return the node's number in file names: its partition-id, or its node id if it has none."""
+    """Return the node's number for file names: its partition-id, or its node id if it has no partition-id."""
     return int(context.node_config.get("partition-id", context.node_id))
 
 
 def partition_of(context: Context | None) -> int | None:
-    """Return the partition-id of a node, or None."""
+    """Return the partition-id of a node, or None if it has none."""
     if context is None or "partition-id" not in context.node_config:
         return None
     return int(context.node_config["partition-id"])
 
 
 def data_of(name: str | None, partition: int | None) -> str:
-    """Return the name of a node's data in files about all runs. No server chooses it.
+    """Return the name of a node's data for files that cover all runs. The server cannot influence this name.
 
-    It is the name that its operator gives, or its partition-id. The server chooses the node id, so a node
-    without a partition-id must be the only one that keeps files in its folder.
+    The name is the one that the operator has given, or else the partition-id. The node id is not used, because
+    the server chooses it. A node without a name or a partition-id must therefore be the only node that keeps
+    files in its folder.
     """
     if name is not None:
         return f"data-{name}"
@@ -156,36 +158,42 @@ def data_of(name: str | None, partition: int | None) -> str:
 
 
 def is_named(ledger: Path) -> bool:
-    """Return whether a ledger is named by its operator's name for the data."""
+    """Return whether a ledger is named after the operator's name for the data, data_name."""
     return ledger.name.startswith(LEDGER.format("data-").removesuffix(".npz"))
 
 
 def folder_of(path: Path) -> None:
-    """Make the folder of a file for its owner only, if it does not exist."""
+    """Make the folder of a file if it does not exist, with access only for its owner.
+
+    Raises
+    ------
+    ConfigError
+        If the folder cannot be made, or if every user may write to it.
+    """
     try:
         files.make_folder(path.parent)
     except OSError as error:
         with private():
             raise ConfigError(
-                f"This node cannot keep anything in {path.parent} ({error.strerror}). Name another folder, or let "
-                "the user of this process make it."
+                f"This node cannot make the folder {path.parent} for its files ({error.strerror}). Name another "
+                "folder, or give the user of this process permission to make this one."
             ) from error
-    # In a folder that every user may write to, somebody could move the ledger away.
+    # If every user may write to the folder, any of them could move the ledger away.
     if files.free_for_all(path.parent):
         with private():
             raise ConfigError(
-                f"Every user may write to {path.parent}, so a node cannot keep anything there. Name a new folder in "
-                "it, which the node then makes for its owner alone."
+                f"Every user may write to {path.parent}, so a node cannot safely keep its files there. Name a new "
+                "folder inside it, which the node then makes for its owner only."
             )
 
 
 @contextlib.contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Keep other processes from this file until the end."""
+    """Lock a file against other processes within the `with` block."""
     if files.fcntl is None:
         raise ConfigError(
-            f"This system ({os.name}) cannot lock files, which a node needs to keep a memory. Leave memory_dir, "
-            "output_dir and rules that need a ledger out, or run the node on another system."
+            f"This system ({os.name}) cannot lock files, but a node must lock the files in its folders. Leave out "
+            "memory_dir, output_dir and all rules that need a ledger, or run the node on another system."
         )
     folder_of(path)
     with files.lock(path):
@@ -199,7 +207,7 @@ def remove(path: Path) -> None:
 
 
 def _place(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> Path:
-    """Return a path in the node's folder, or in its user's home, independent of Flower's own state."""
+    """Return the path of a file in the node's folder, or in its user's home if there is no folder."""
     if folder is None:
         folder = Path.home() / HOME
     return Path(folder).expanduser() / name.format(*keys)
@@ -208,14 +216,14 @@ def _place(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> P
 _ARRAYS: Final = "flower_pca.memory"
 _HEADER: Final = "flower_pca.memory.of"
 _PARTS: Final = ("before", "after")
-MOST_RUNS: Final = 16  # the most runs whose memory a node keeps in its folder
+MOST_RUNS: Final = 16  # the maximum number of runs whose memory a node keeps in its folder
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory before and after the newest message of a run.
+    """The memory of a client before and after the newest message of a run.
 
-    Both are kept, so that a message that comes again after a restart of the server gets the same answer.
+    Both are kept, so that the client gives the same answer if the server repeats the message after a restart.
     """
 
     run: str = ""
@@ -226,23 +234,23 @@ class Memory:
     __repr__ = brief
 
     def at(self, run: str, number: int) -> Arrays:
-        """Return what the client knew when message `number` of `run` was first sent, if that is known."""
+        """Return the client's memory when message `number` of `run` was first sent, or nothing if it is not known."""
         if run != self.run or number < self.number:
             return {}
         return dict((self.before if number == self.number else self.after) or {})
 
     def newest(self, run: str) -> Arrays:
-        """Return what the client knows of a run for any message, if it shows what is due."""
+        """Return the newest memory of a run, whatever the number of its next message."""
         if run == self.run:
             return dict(self.after or {})
         return {}
 
     def to_header(self) -> dict[str, Any]:
-        """Return run and number."""
+        """Return the run and the number of its newest message, for the header of a file."""
         return {"run": self.run, "number": self.number}
 
     def to_arrays(self) -> Arrays:
-        """Return both generations, by prefixed names."""
+        """Return the arrays before and after the newest message, with the prefixes "before." and "after."."""
         return {
             f"{part}.{name}": a
             for part, arrays in zip(_PARTS, (self.before, self.after), strict=True)
@@ -251,7 +259,7 @@ class Memory:
 
     @classmethod
     def of(cls, run: str, number: int, arrays: Arrays) -> Memory:
-        """Rebuild the memory that `to_header` and `to_arrays` took apart."""
+        """Return the memory that `to_header` and `to_arrays` have described."""
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         for name, array in arrays.items():
             part, rest = name.split(".", 1)
@@ -260,17 +268,17 @@ class Memory:
 
 
 class StateStore:
-    """The memory in `context.state`, which Flower keeps while the node and its run live."""
+    """A store of a run's memory in `context.state`, which Flower keeps as long as the node and the run exist."""
 
     def __init__(self, state: records.Content) -> None:
         self._state = state
 
     def alone(self, run: str) -> AbstractContextManager[None]:
-        """Do nothing, because Flower gives a node one message of a run at a time."""
+        """Return a context that locks nothing, because Flower gives a node one message of a run at a time."""
         return nullcontext()
 
     def load(self, run: str) -> Memory:
-        """Return the newest memory, which is empty if there is none."""
+        """Return the newest memory, or an empty one if there is none."""
         header = records.values_in(self._state, _HEADER)
         arrays = records.named_in(self._state, _ARRAYS)
         if not header or arrays is None:
@@ -284,7 +292,7 @@ class StateStore:
 
 
 class FileStore:
-    """The memory in the node's files, one for each run. It survives restarts of the node and the server.
+    """A store of memory in the node's files, one for each run. It survives restarts of the node and the server.
 
     Parameters
     ----------
@@ -298,20 +306,20 @@ class FileStore:
         self._folder, self._node = Path(folder).expanduser(), node
 
     def file(self, run: str) -> Path:
-        """Return the path of a run's memory. The server chooses the run's name, so the path does not contain it."""
+        """Return the path of a run's memory. The path contains a digest of the run's name, which the server chooses."""
         digest = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
         return _place(self._folder, MEMORY, self._node, digest)
 
     def alone(self, run: str) -> AbstractContextManager[None]:
-        """Keep other processes of the node from this run's memory until the end."""
+        """Return a context that locks this run's memory against other processes of the node."""
         return lock(self.file(run))
 
     def load(self, run: str) -> Memory:
-        """Return the memory of a run, which is empty if there is no valid file."""
+        """Return the memory of a run, or an empty one if there is no valid file."""
         try:
             header, arrays = files.read(self.file(run), "memory", private=True)
             return Memory.of(header["run"], header["number"], arrays)
-        # A node reports that its memory is lost, and the run can continue. A lost ledger would be an error.
+        # Lost memory is no error, unlike a lost ledger: the node reports the loss, and the run can continue.
         except (FileNotFoundError, KeyError, ValueError):
             return Memory()
 
@@ -323,19 +331,19 @@ class FileStore:
         ages = self._ages()
         age = ages.pop(path, 0)
         newest = max(ages.values(), default=0)
-        # A clock that was set back must not make the file of the current run the oldest one.
+        # If the clock was set back, the file of the current run gets a later time, so that it is not the oldest one.
         if age <= newest:
             os.utime(path, ns=(newest + 1, newest + 1))
         if fresh:
-            # `ages` does not contain the run's own file.
+            # `ages` does not contain the run's own file, so one file less may remain.
             for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
                 remove(oldest)
 
     def _ages(self) -> dict[Path, int]:
-        """Return when the file of each run was written, in nanoseconds of the machine's clock."""
+        """Return the time when the file of each run was written, in nanoseconds of the machine's clock."""
         ages: dict[Path, int] = {}
         for path in self._folder.glob(MEMORY.format(self._node, "*")):
-            # another process may have removed the file
+            # Another process may have removed the file in the meantime.
             with contextlib.suppress(FileNotFoundError):
                 ages[path] = path.stat().st_mtime_ns
         return ages

@@ -1,13 +1,13 @@
-"""The ledger: what a node has sent about its rows over all runs, whatever names the server gives them.
+"""The ledger: what a node has sent about its rows over all runs, whatever names the server gives these runs.
 
-Each node has one ledger, or one for the data that its operator names (`data_name`). The ledger stays if
-rows are added, so that one more row does not start a new budget. It also stays if the order, precision
-or storage of rows changes, or the transport, because its name contains nothing from the server. It is
-read, compared and written under one lock before an answer leaves the node. An answer that could not be
-sent counts as sent.
+Each node has one ledger, or one ledger for the data that its operator names (`data_name`). The ledger stays
+valid if rows are added, so that one more row does not start a new budget. It also stays valid if the order,
+precision or storage of rows changes, or the transport. The server cannot influence the name of the ledger.
+The ledger is read, checked and written under one lock before an answer leaves the node. An answer that could
+not be sent still counts as sent.
 
-`Account` is the node's view of the ledger. A message is counted before it is read. An answer is
-compared with all that was sent before, before it leaves the node.
+`Account` is the node's view of the ledger. It counts a message before the rows are read for it. Before an
+answer leaves the node, `Account` checks it together with everything that was sent before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from flower_pca.masking.messages import Admit, Demands
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
-_ROUNDING: Final = 1e-9  # the relative rounding error of added budgets
+_ROUNDING: Final = 1e-9  # the relative tolerance for rounding errors in sums of budgets
 _KIND: Final = "ledger of a node"
 
 
@@ -48,11 +48,11 @@ class Group:
     Attributes
     ----------
     peers : frozenset of str
-        The names of their keys, in hex.
+        The names of the members' keys, in hex.
     missing : frozenset of str
-        Those that were missing from a sum.
+        The members that were missing from at least one sum, by the names of their keys.
     epoch : int
-        The newest epoch of the ledger in which there was a sum.
+        The ledger's epoch at the newest sum of the group.
     """
 
     peers: frozenset[str]
@@ -60,37 +60,38 @@ class Group:
     epoch: int = 0
 
     def absentees(self, present: frozenset[str]) -> frozenset[str]:
-        """Return which members have been missing from a sum of this group, if these nodes are in one."""
+        """Return the members that are missing from at least one sum, if the next sum contains only these nodes."""
         return self.missing | (self.peers - present)
 
 
 @dataclass
 class Ledger:
-    """A record of what was sent.
+    """A record of what a node has sent about its rows.
 
     Attributes
     ----------
     answered : int
-        The number of messages, including refused ones, if they are counted.
+        The number of messages, including refused ones. They are counted only if a rule limits them.
     spent : float
-        The privacy spent on answers with noise, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
+        The privacy budget spent on answers with noise: the sum of mu^2, where mu = clip^2 / deviation
+        (`flower_pca.dp.gaussian`).
     beyond : int
-        Masked sums without an answer of this node, for example because the answer was beyond a bound. Each of them
-        reveals something about this node alone.
+        The number of masked sums without an answer of this node, for example because the answer exceeded a bound. Each
+        such sum reveals something about this node alone.
     groups : list of Group
         The groups with which the rows were summed under masks.
     columns : int
-        Columns of d numbers that have left the node.
+        The number of columns of d numbers that have left the node.
     versions : int
-        Versions of the rows that were released, if the node keeps a copy of them: see `storage.versions`.
+        The number of versions of the rows that were released, if the node keeps a copy: see `storage.versions`.
     reopened : bool
-        Whether the operator has erased the copy, so that the next rows are released.
+        Whether the operator has erased the copy, so that the present rows may be released.
     epoch : int
-        How often people have been added to the copy.
+        The number of times that people were added to the copy.
     runs : dict
-        The version with which each of the newest runs began.
+        The version with which each of the newest runs began, by a digest of the run's name.
     marks : list of list of int
-        The marks by which the node recognizes the table: see `storage.marks`.
+        The marks by which the node recognizes its tables: see `storage.marks`.
     left : list of str
         The names of the keys of nodes that have left for good, in hex: see `leave`.
     """
@@ -108,7 +109,7 @@ class Ledger:
     left: list[str] = field(default_factory=list)
 
     def packed(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the ledger's values in a form that JSON can store."""
         groups = [[sorted(group.peers), sorted(group.missing), group.epoch] for group in self.groups]
         return {
             **vars(self),
@@ -119,31 +120,37 @@ class Ledger:
         }
 
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, lots: bool = False) -> None:
-        """Record the group of these nodes, as a new one if another group is allowed.
+        """Record a sum with these nodes: in a group that contains them, or in a new group if the limits allow one.
 
         Parameters
         ----------
         present : frozenset of bytes
-            The names of the keys of all others in the sum.
+            The names of the keys of all other nodes in the sum.
         most : tuple or None
-            The most groups, and the most members of each group that may be missing from its sums.
+            The maximum number of groups, and of members of each group that may be missing from its sums. None sets no
+            limit.
         lots : bool, default=False
-            Whether a group other than the last one is admitted only after people have been added to the rows. Otherwise
-            the difference of two sums over the same rows would be the answers of nodes in only one of the groups.
+            Whether another group is admitted only after people have been added to the rows. Otherwise, the difference
+            of two sums over the same rows would reveal the answers of nodes that are in only one of the groups.
+
+        Raises
+        ------
+        RefusalError
+            If the limits do not allow the sum.
         """
         here = frozenset(name.hex() for name in present)
         groups, losses = most or (len(self.groups) + 1, self.beyond)
         if self.beyond > losses:
             raise RefusalError(
-                f"{self.beyond} masked sums of this node have lost a member, but its rule max-dropouts allows "
-                f"{losses}. Each such sum reveals how large the answers beyond the bounds are. The node's operator can "
-                "raise max-dropouts."
+                f"{labels.count(self.beyond, 'masked sum')} had to be formed without the answer of this node, but its "
+                f"rule max-dropouts allows only {losses}. Each such sum reveals how large the node's answer is. Ask "
+                "the node's operator to raise max-dropouts."
             )
         gone = frozenset(self.left)
         if here & gone:
             raise RefusalError(
-                "A node of this masked sum has left for good, by flower-pca leave at this node. Start the run without "
-                "it, or ask the node's operator."
+                "A node of this masked sum has left for good, as recorded by flower-pca leave at this node. Start the "
+                "run without the node that has left, or ask this node's operator."
             )
         fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here) - gone) <= losses]
         if fits:
@@ -166,29 +173,30 @@ class Ledger:
     def _require_lot(self, lots: bool, own: Group | None) -> None:
         if lots and any(group.epoch == self.epoch for group in self.groups if group is not own):
             raise RefusalError(
-                "This node was summed with other nodes, and nobody has been added to its rows since. The difference "
-                "of two sums over the same rows would be the answers of the nodes that are in only one of them. "
-                "Continue with the nodes of before, or wait until min_change people have been added at every node."
+                "This node has already taken part in sums with other nodes, and nobody has been added to its rows "
+                "since. The difference of two sums over the same rows would reveal the answers of the nodes that are "
+                "in only one of these sums. Continue with the same nodes as before, or wait until min_change people "
+                "have been added at every node."
             )
 
 
 @contextlib.contextmanager
 def open_ledger(path: Path) -> Iterator[Ledger]:
-    """Open and lock the ledger in a file. A changed one is written at the end, unless an error occurs."""
+    """Open and lock the ledger in a file. At the end, a changed ledger is written, unless an error has occurred."""
     with folders.lock(path):
         if not path.exists():
             _require_ledgers(path.parent)
         ledger = read(path)
         before = ledger.packed()
         yield ledger
-        # Unnecessary writes wear out the memory card of a small board, and masked sums open the ledger twice a
-        # message.
+        # An unchanged ledger is not written, because writing wears out the memory card of a small board, and masked
+        # sums open the ledger twice for each message.
         if ledger.packed() != before or not path.exists():
             write(path, ledger)
 
 
 def same_rows(path: Path, data: LocalData) -> list[Path]:
-    """Return the folder's other ledgers that know these rows or their file, and add the rows' marks to this ledger."""
+    """Return the other ledgers in the folder that know these rows or their file. Add the rows' marks to this ledger."""
     _require_key(path.parent)
     with open_ledger(path) as ledger:
         mine = marks.marks_of(data, path.parent, ledger.marks)
@@ -200,24 +208,27 @@ def same_rows(path: Path, data: LocalData) -> list[Path]:
 
 
 def _require_ledgers(folder: Path) -> None:
-    """Refuse a new ledger next to released rows whose own ledger is gone, because these may be the same rows."""
+    """Refuse to make a new ledger if the ledger of released rows in the folder is missing.
+
+    The new ledger could be for the same rows, and would give them a second budget.
+    """
     for rows in sorted(folder.glob(folders.ROWS.format("*"))):
         if not (gone := folders.ledger_of(rows)).exists():
             raise RefusalError(
-                f"{gone.name} of this node is missing, but the rows that it has released are still there. Its operator "
-                "must put the ledger back, or run flower-pca forget --what rows --what ledger."
+                f"The ledger {gone.name} of this node is missing, but the rows that the node has released still exist. "
+                "Its operator must restore the ledger, or run flower-pca forget --what rows --what ledger."
             )
 
 
 def _require_key(folder: Path) -> None:
-    """Refuse ledgers whose marks cannot be compared any more, because the same rows could get a second budget."""
+    """Refuse to use ledgers whose marks can no longer be compared, because the same rows could get a second budget."""
     known = [path.name for path in sorted(folder.glob(folders.LEDGER.format("*"))) if read(path).marks]
-    # The key is tested last, because it is written before any marks.
+    # Another process writes the key before any marks, so the key must be looked up after the marks.
     if known and not marks.has_key(folder):
         raise RefusalError(
-            f"{marks.KEY} of this node is missing, and without it {', '.join(known)} cannot be compared with the rows "
-            "of the node. Its operator must put the file back, or run flower-pca forget --what ledger for each "
-            "of these."
+            f"The file {marks.KEY} of this node is missing. Without it, {', '.join(known)} cannot be compared with the "
+            "rows of the node. Its operator must restore the file, or run flower-pca forget --what ledger for each of "
+            "these ledgers."
         )
 
 
@@ -227,26 +238,26 @@ def marks_in(path: Path) -> list[list[int]]:
 
 
 def summed_with(path: Path, name: str) -> bool:
-    """Return whether the node was summed with the node that has this key."""
+    """Return whether the node has taken part in a sum with the node whose key has this name."""
     return any(name in group.peers for group in read(path).groups)
 
 
 def leave(path: Path, name: str) -> None:
-    """Mark a node that was summed with this one as gone for good. Its groups continue without it."""
+    """Record that the node whose key has this name has left for good. Its groups continue without it."""
     with open_ledger(path) as ledger:
         if name not in ledger.left:
             ledger.left = [*ledger.left, name]
 
 
 def reopen(path: Path) -> None:
-    """Tell a locked ledger that the copy of the rows was erased. Budgets and groups stay."""
+    """Record in a locked ledger that the copy of the rows was erased. Budgets and groups remain."""
     ledger = read(path)
     ledger.reopened, ledger.runs = True, {}
     write(path, ledger)
 
 
 def write(path: Path, ledger: Ledger) -> None:
-    """Write a locked ledger."""
+    """Write a ledger to its file, which the caller has locked."""
     files.write(path, _KIND, ledger.packed(), {}, private=True)
 
 
@@ -271,35 +282,30 @@ def read(path: Path) -> Ledger:
         )
     except FileNotFoundError:
         return Ledger()
-    except (
-        FlowerPCAError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:  # treating the ledger as empty would forget what was sent
+    except (FlowerPCAError, AttributeError, KeyError, TypeError, ValueError) as error:
+        # A damaged ledger must not count as empty, because the node would then forget what it has sent.
         raise RefusalError(
-            f"{path.name} of this node was not written by this node, or is damaged. Its operator must check it, or "
-            "run flower-pca forget --what ledger."
+            f"The ledger {path.name} of this node is damaged, or another program wrote it. Its operator must restore "
+            "it, or run flower-pca forget --what ledger."
         ) from error
 
 
 class Account:
-    """The account of what a node sends, counted over all runs and checked against its rules.
+    """A node's view of the ledger, which counts what leaves the node over all runs and checks it against the rules.
 
     Parameters
     ----------
     rules : Rules
         The node's rules.
     context : Context or None, default=None
-        Its Flower context.
+        The node's Flower context.
     """
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
         self._rules = rules
         data = folders.data_of(rules.data_name, folders.partition_of(context))
         self._path = folders.ledger_file(rules.memory_dir, data)
-        # The ledgers in which this node counts: its own, and those that know the same rows
+        # The ledgers in which this node counts its answers: its own ledger, and the ledgers that know the same rows.
         self._paths = [self._path]
         self._known = False
 
@@ -315,7 +321,7 @@ class Account:
                 self._count(ledgers)
 
     def know(self, data: LocalData | Stream) -> None:
-        """Find the ledgers that know this node's rows under any partition-id."""
+        """Find all ledgers in the folder that know this node's rows, so that the node counts in each of them."""
         if self._known or not self._rules.keeps_ledger or isinstance(data, Stream):
             return
         others = same_rows(self._path, data)
@@ -323,8 +329,8 @@ class Account:
         named = [path for path in (self._path, *others) if folders.is_named(path)]
         if others and named:
             logging.getLogger("flwr").warning(
-                "%s and %s know the same rows, but count separately, because data_name names one of them. Give every "
-                "node that serves these rows the same data_name.",
+                "The ledgers %s and %s know the same rows, but count separately, because data_name names one of them. "
+                "Give every node that serves these rows the same data_name.",
                 self._path.name,
                 ", ".join(path.name for path in others),
             )
@@ -338,7 +344,7 @@ class Account:
 
     @contextlib.contextmanager
     def _open(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:
-        """Open the ledgers in which this node counts, locked in the order of their names."""
+        """Open and lock the ledgers in which this node counts its answers, in the order of their names."""
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(open_ledger(path)) for path in paths or self._paths]
 
@@ -362,14 +368,15 @@ class Account:
         def admit(present: frozenset[bytes], /, *, reveals: bool) -> None:
             with self._open() as ledgers:
                 for ledger in ledgers:
-                    # While the sum is not revealed yet, the ledger is only asked.
+                    # As long as the server cannot learn the sum, the check uses a copy, so that nothing is recorded.
                     found = ledger if reveals else copy.deepcopy(ledger)
                     found.admit(present, most=rules.group_limits, lots=rules.min_change is not None)
 
         if named and rules.keeps_ledger:
-            # Without trusted keys, a server can invent peers, so groups mean nothing.
+            # Groups are checked only with trusted keys. Otherwise, a server could invent the peers of a group.
             admits = admit
-        # Whether a column has values may depend on a single row, which a node with a budget must not reveal.
+        # A node with a privacy budget does not tell its peers which columns have values, because this may depend on a
+        # single row.
         blind = rules.max_epsilon is not None
         return Demands(
             rules.identity,
@@ -383,21 +390,21 @@ class Account:
         )
 
     def lose(self) -> None:
-        """Count a masked sum without this node's answer, because its absence tells about this node alone."""
+        """Count a masked sum without this node's answer, because a missing answer reveals something about this node."""
         if self._rules.counts_groups:
             with self._open() as ledgers:
                 for ledger in ledgers:
                     ledger.beyond += 1
 
     def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
-        """Refuse an answer that would, with all earlier ones, reveal more than the node allows."""
+        """Count an answer in the ledgers. Refuse it if, with all earlier answers, it would reveal more than allowed."""
         if not self._rules.keeps_ledger:
             return
         stage: str | None = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays)
         if stage is None:
-            return  # a set-up of masks and an unmasking reveal nothing about rows
+            return  # Setting up masks and removing them sends nothing about rows.
         with self._open() as ledgers:
             for ledger in ledgers:
                 self._weigh_noise(ledger, request)
@@ -410,16 +417,16 @@ class Account:
         ledger.spent += noise.cost(request.layers.get(NOISE, {}))
         if ledger.spent > most * (1.0 + _ROUNDING):
             raise RefusalError(
-                "With this message the node would spend more on its rows than its max_epsilon allows: "
+                "With this message, the node would spend more privacy budget than its max_epsilon allows: "
                 f"{self._rules.max_epsilon:g} at delta {self._rules.max_delta:g}. {OPERATOR}"
             )
 
     def _count_columns(
         self, ledger: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
     ) -> None:
-        """Count the numbers of an answer as columns of d numbers. Under masks, count those that the sum shows.
+        """Count the numbers in an answer, as columns of d numbers. Under masks, count the numbers that the sum reveals.
 
-        A single whole number, such as the number of rows, does not count. One number for each column does.
+        A single whole number, such as the number of rows, does not count. An array with a number for each column does.
         """
         if (most := self._rules.max_columns) is None:
             return
@@ -434,13 +441,13 @@ class Account:
         ledger.columns += -(-sum(numbers) // d)
         if ledger.columns > most:
             raise RefusalError(
-                f"With this message {ledger.columns} columns of numbers would leave this node, but its max_columns is "
-                f"{most}. {OPERATOR}"
+                f"With this message, {labels.count(ledger.columns, 'column')} of numbers would have left this node "
+                f"over all runs, but its max_columns is {most}. {OPERATOR}"
             )
 
 
 def _columns(stage: str, request: wire.Request, up: Arrays) -> int:
-    """Return how many columns a stream's rows have, by the message or else by the answer."""
+    """Return the number of columns of a stream's rows, as the arrays of the message and the answer show it."""
     sent, asks = messages.plain(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
     arrays = (*sent.values(), *messages.plain(up).values())

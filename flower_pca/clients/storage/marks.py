@@ -1,12 +1,13 @@
 """Marks of a table, by which a node recognizes that two ledgers belong to the same rows.
 
-A ledger is named by the partition-id, which differs between federations. Every ledger of a folder therefore
-has marks of the tables that the node has answered from: of their rows and of their file. The marks of rows
-do not depend on the order, names or storage of columns. A node counts in every ledger whose marks overlap
-with those of its own table.
+A ledger is named after the partition-id, which differs between federations. Every ledger in a folder therefore
+stores marks of the tables that the node has answered from: marks of their rows and of their file. The marks of
+rows do not depend on the order, names or storage of columns. A node counts its answers in every ledger whose
+marks overlap with the marks of the node's own table.
 
-The marks of rows are the smallest of their digests. Two tables with most rows in common share most of them.
-Digests use a key that stays in the folder, so that nobody can guess rows from them.
+The marks of a table's rows are the smallest digests of its rows. If two tables have most rows in common, they
+share most of these marks. The digests use a key that stays in the folder, so that nobody else can guess rows
+from the marks.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from flower_pca.rows.local import LocalData
 
 _KIND: Final = "key of the marks of tables"
 KEY: Final = "flower_pca-marks.npz"
-_FEW: Final = 64  # the number of digests of rows that are kept for a table
+_FEW: Final = 64  # the number of row digests that are kept for a table
 _TABLES: Final = 8  # the number of tables that a ledger remembers: the first one and the newest ones
-# The share of common digests if about one in three rows of two tables is the same
+# Two tables count as related above this share of common digests, which corresponds to about one in three common rows.
 _SHARED: Final = 1 / 4
-PLACE: Final = "place"  # the key of a digest of the path of the rows' file
+PLACE: Final = "place"  # the cache key under which a table keeps a digest of its file's path
 
 
 def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int]:
-    """Return the marks of a table: of its file (or 0), of the whole table, and of its rows.
+    """Return the marks of a table: the mark of its file (or 0), of the whole table, and of its rows.
 
-    Earlier marks are found by the mark of the whole table, so that a restarted node reads its rows only for the
-    fingerprint.
+    If `before` contains marks with the same mark of the whole table, these are returned. A restarted node therefore
+    reads its rows only once, for the fingerprint.
     """
     table = data.all_columns
 
@@ -51,10 +52,10 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
 
 
 def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
-    """Return whether a ledger of another folder, with these marks, has the same file or exactly the same rows."""
+    """Return whether a ledger in another folder, with the marks `before`, knows the file or exactly these rows."""
     table = data.all_columns
     place = table.measured.once(PLACE, lambda: 0)
-    # A lost key of that folder is not replaced here, because its own node has to notice the loss.
+    # If the other folder has lost its key, no new key is made here, because that folder's node must notice the loss.
     whole = _whole(table, _key(folder)) if before and has_key(folder) else 0
     return any((place and place == known[0]) or whole == known[1] for known in before)
 
@@ -65,7 +66,7 @@ def _whole(table: LocalData, key: bytes) -> int:
 
 
 def common(mine: list[int], theirs: list[int]) -> bool:
-    """Return whether these are marks of the same file, or of tables with many rows in common."""
+    """Return whether two lists of marks belong to the same file, or to tables with many rows in common."""
     if mine[0] and mine[0] == theirs[0]:
         return True
     fewest = min(len(mine), len(theirs)) - 2
@@ -73,7 +74,7 @@ def common(mine: list[int], theirs: list[int]) -> bool:
 
 
 def added(marks: list[int], before: list[list[int]]) -> list[list[int]]:
-    """Return the marks of a ledger's tables with those of one more table."""
+    """Return the marks of a ledger's tables together with the marks of one more table. Old tables are dropped."""
     if marks in before:
         return before
     return [*before[:1], *before[1:][-_TABLES + 2 :], marks]
@@ -89,7 +90,8 @@ def _marks(data: LocalData, key: bytes) -> list[int]:
     rows = np.concatenate([_digests(single(block), key) for block in data.blocks()])
     different = np.unique(rows)
     if 2 * len(different) <= len(rows):
-        # Rows of a few codes occur at different sites as well. Only the whole table distinguishes sites.
+        # If many rows are equal, they probably consist of a few codes and also occur at other sites. Only the whole
+        # table can then distinguish sites.
         whole = hashlib.blake2b(np.sort(rows).tobytes(), digest_size=7, key=key).digest()
         return [int.from_bytes(whole, "big")]
     found: list[int] = different[:_FEW].tolist()
@@ -108,29 +110,29 @@ def _digests(rows: Array, key: bytes) -> Array:
 
 
 def single(block: Array) -> Array:
-    """Convert values to single precision, with a unique bit pattern for each value."""
+    """Return the values in single precision, with a unique bit pattern for each value."""
     with np.errstate(over="ignore"):
         # Adding 0 makes all zeros positive.
         rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)
-    # NaN has many bit patterns.
+    # NaN has many bit patterns, so all of them are replaced by the same one.
     rows[np.isnan(rows)] = np.nan
     return rows
 
 
 def _mix(x: Array) -> Array:
-    """Apply the finisher of splitmix64 (Steele, Lea, Flood 2014)."""
+    """Return the bits mixed by the finisher of splitmix64 (Steele, Lea, Flood 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def has_key(folder: Path) -> bool:
-    """Return whether the folder has a key. Without it, the marks in its ledgers mean nothing."""
+    """Return whether the folder has a key. Without the key, the marks in its ledgers cannot be compared with rows."""
     return (folder / KEY).exists()
 
 
 def _key(folder: Path) -> bytes:
-    """Return the key of the folder, which is made with its first ledger."""
+    """Return the key of the folder. If there is none, make a new one."""
     path = folder / KEY
     with folders.lock(path):
         try:

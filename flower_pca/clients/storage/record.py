@@ -1,10 +1,10 @@
-"""The record of runs for the person responsible for the data, with one line for each run.
+"""The record of runs, with one line for each run. It is meant for the person responsible for the data.
 
-There is one text table for each month, for people and spreadsheets, so that old months can be removed as
-files. It contains no number that was computed from rows, only how many bytes were sent.
+Each month has its own CSV file, which people and spreadsheets can read, so that old months can be removed as
+files. The record contains no numbers that were computed from rows, only how many bytes were sent.
 
-Flower gives a node the number of a run, but not the person who has started it. The SuperLink knows this
-person by the number. The column `asked` therefore contains what the server says of the run.
+Flower tells a node the number of a run, but not who has started it. Only the SuperLink can look this person up
+by the number. The column `asked` therefore contains what the server says about the run: its run-config.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ FIELDS: Final = (
     "bytes_sent",
     "ended",
 )
-_FILE: Final = "flower_pca-record-{}-{}.csv"  # the name contains the data's name and the month
-_MOST: Final = 5000  # the most runs of a month with a line of their own
+_FILE: Final = "flower_pca-record-{}-{}.csv"  # The file name contains the data's name and the month.
+_MOST: Final = 5000  # the maximum number of runs in a month that get their own line
 _REST: Final = "more runs of this month"
 
 
@@ -55,9 +55,9 @@ class RunRecord:
     Parameters
     ----------
     rules : Rules
-        The node's rules, which say whether there is a record, where, and for how many days.
+        The node's rules, which determine whether there is a record, where it is stored, and for how many days.
     context : Context or None, default=None
-        Its Flower context.
+        The node's Flower context. Without a context, nothing is recorded.
     """
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
@@ -77,7 +77,12 @@ class RunRecord:
         try:
             self._note(config, None, str(config.get("stage", "")), size=0, ended=f"refused: {words}", refusals=1)
         except Exception as error:
-            logging.getLogger("flwr").error("The record of runs cannot be written: %s", harmless(str(error)))
+            logging.getLogger("flwr").error(
+                "The record of runs in %s cannot be written (%s). Set run-record to a folder that this user may write "
+                "to.",
+                self._folder,
+                harmless(str(error)),
+            )
 
     def _note(
         self, config: Mapping[str, Any], d: int | None, stage: str, *, size: int, ended: str, refusals: int = 0
@@ -97,7 +102,7 @@ class RunRecord:
                 line = lines[places[key]]
             else:
                 line = dict.fromkeys(FIELDS, "") | {"began": _time(now), "flower_run": key[0], "run": key[1]}
-                line |= {"asked": _said(self._context.run_config), "messages": "0", "refused": "0", "bytes_sent": "0"}
+                line |= {"asked": _asked(self._context.run_config), "messages": "0", "refused": "0", "bytes_sent": "0"}
                 lines.append(line)
             line["last_message"], line["ended"] = _time(now), harmless(ended)
             for name, more in (("messages", 1), ("refused", refusals), ("bytes_sent", size)):
@@ -112,7 +117,7 @@ class RunRecord:
                 self._forget(now)
 
     def _forget(self, now: datetime) -> None:
-        """Remove months that are older than the record keeps."""
+        """Remove the files of months that are older than `record_days`."""
         assert self._folder is not None
         oldest = f"{now - timedelta(days=self._days):%Y-%m}"
         for path in months(self._folder, self._data):
@@ -121,7 +126,7 @@ class RunRecord:
 
 
 def folder_of(rules: Rules) -> Path | None:
-    """Return the folder of the record of a node with these rules, or None if it keeps none."""
+    """Return the folder of the record for a node with these rules, or None if the node keeps no record."""
     given = rules.run_record
     if given is False:
         return None
@@ -150,13 +155,13 @@ def _protection(config: Mapping[str, Any]) -> str:
     return " and ".join(found) or "none"
 
 
-def _said(run_config: Mapping[str, Any]) -> str:
-    """Return the text in the run-config, which the person who started the run has written."""
+def _asked(run_config: Mapping[str, Any]) -> str:
+    """Return the run-config as text. The person who started the run has written it."""
     return harmless(json.dumps(dict(run_config), default=str)) if run_config else ""
 
 
 def _with(listed: str, name: str) -> str:
-    """Add a word to a list, if it is not there yet."""
+    """Return a comma-separated list with one more name, unless the list already contains it."""
     there = listed.removeprefix("'").split(", ") if listed else []
     cleaned = harmless(name)
     return ", ".join([*there, cleaned] if cleaned and cleaned not in there else there)
@@ -167,12 +172,12 @@ def _time(now: datetime) -> str:
 
 
 def _whole(cell: str) -> int:
-    """Read a count from a file that somebody may have edited."""
+    """Return the count in a cell, or 0 if the cell is not a whole number. Somebody may have edited the file."""
     return int(cell) if cell.isdigit() else 0
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    """Return the lines of a month, or none if there is no file yet."""
+    """Return the lines in the file of a month, or an empty list if there is no file yet."""
     try:
         with open(path, encoding="utf-8", newline="", opener=files.opener) as file:
             return [dict(zip(FIELDS, cells, strict=False)) for cells in list(csv.reader(file))[1:] if cells]

@@ -1,21 +1,21 @@
-"""The rows that a node has released: the copy from which it answers while its file changes.
+"""The rows that a node has released: a copy from which the node answers while its file changes.
 
-The difference of two honest sums, one before a person was added and one after, is that person's row. It can
-also be found if other people change on the same day, or from sums over several versions. A node with the
-rule `min_change` therefore answers from a copy of the rows that it has first answered from:
+The difference of two honest sums, one before a person was added and one after, is that person's row. A server
+can also find this row if other people change on the same day, or from sums over several versions. A node with
+the rule `min_change` therefore keeps a copy of the rows from which it first answered:
 
-| the file of the node | the node |
+| the file of the node | what the node does |
 |---|---|
-| has the same rows, whatever their order, precision, storage or type | answers from them |
-| differs | answers from the copy, or refuses: its rule `on_small_change` |
-| has so many people more, by their ids, who could be a table of their own | adds them to the copy |
+| has the same rows, whatever their order, precision, storage or type | It answers from these rows. |
+| differs | It answers from the copy, or refuses: see the rule `on_small_change`. |
+| has `min_change` or more new people, by their ids, who could be a table of their own | It adds them to the copy. |
 
 People who are added together form a lot. No two lots have a person in common, and a lot never changes.
-All answers from any number of versions are therefore functions of the statistics of lots, and each lot is
-a table that the node's rules would let it answer from.
+Therefore, all answers from any number of versions are functions of the statistics of lots, and each lot is a
+table from which the node's rules would let it answer.
 
-Under `max_epsilon` the copy stays the same, and nobody is added, because an answer from other rows would
-reveal that a person was added. The operator releases other rows by `flower-pca forget`.
+Under `max_epsilon`, the copy stays the same and nobody is added, because an answer from other rows would
+reveal that a person was added. The operator can release the present rows with `flower-pca forget`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from flower_pca.rows.local import LocalData, View
 from flower_pca.rows.stream import Stream
 
 _KIND: Final = "released rows of a node"
-_RUNS: Final = 64  # the most runs whose version is remembered
-_STREAM: Final = "min_change does not protect a Stream, because every batch is answered as it comes."
+_RUNS: Final = 64  # the maximum number of runs for which the ledger remembers the version
+_STREAM: Final = "min_change does not protect a Stream, because the node answers from each batch as it arrives."
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,16 @@ class Version:
     Attributes
     ----------
     number : int
-        The number of the version, from 1 on.
+        The number of the version, counted from 1.
     key : bytes
-        The key of the node's digests.
+        The key of the digests of rows.
     whole : bytes
-        The digest of the given rows, as they are stored.
+        The digest of the node's file, as its rows are stored there. It is empty if the rows are not those of a file.
     data : LocalData
         The rows.
     barred : tuple of str
-        The columns that revealed few rows before people were added. If the added people are known by another
-        column, the sum over all is one over these few.
+        The columns that revealed few rows before people were added. If another column shows who was added, a server
+        could still compute the sum over these few rows.
     """
 
     number: int
@@ -80,12 +80,12 @@ class Version:
 
     @classmethod
     def first(cls, data: LocalData, number: int) -> Version:
-        """Make the first version, in which all rows are released together."""
+        """Return the first version, in which all rows are released together."""
         key = secrets.token_bytes(32)
         return cls(number, key, whole_digest(data, key), data)
 
     def with_lot(self, given: LocalData, lot: Array, rules: Rules) -> Version:
-        """Return the next version: the same rows, followed by these of the given rows."""
+        """Return the next version: the rows of this version, followed by the given rows at the positions in `lot`."""
         had, new = self.data.plain(), given.plain()[lot]
         if self.data.sparse:
             from scipy import sparse
@@ -97,13 +97,13 @@ class Version:
         assert given.table.ids is not None
         ids = (*self.data.table.ids, *(given.table.ids[i] for i in lot.tolist()))
         rows = Table(values, self.data.names, self.data.table.words, ids=ids, coded=self.data.table.coded)
-        # There is no digest of the given rows, because a row may have changed there but not in the copy.
+        # The new version has no digest of the node's file, because a row may have changed in the file but not here.
         whole = LocalData(rows, who=checks.NODE, missing=True)
         barred = tuple(sorted({*self.barred, *small_cells.find(self.data, rules)}))
         return Version(self.number + 1, self.key, b"", whole, barred)
 
     def write(self, path: Path) -> None:
-        """Write the version to the node's folder, for the node's own user only."""
+        """Write the version to a file that only the node's user can read."""
         data = self.data
         parts = {"values": data.plain()}
         if data.sparse:
@@ -121,7 +121,7 @@ def read(path: Path) -> Version | None:
     Raises
     ------
     RefusalError
-        If the file is damaged, because treating it as missing would release every row that has come since.
+        If the file is damaged. If it counted as missing instead, all rows that have been added since would be released.
     """
     try:
         header, arrays = files.read(path, _KIND, private=True)
@@ -140,7 +140,7 @@ def read(path: Path) -> Version | None:
     except FileNotFoundError:
         return None
     except (FlowerPCAError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _damage(path.name, "was not written by this node, or is damaged") from error
+        raise _damaged(path.name, "is damaged, or another program wrote it") from error
 
 
 def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
@@ -153,14 +153,16 @@ def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
     return sparse.csr_array(parts, shape=(n, d))
 
 
-def _damage(file: str, fault: str) -> RefusalError:
-    return RefusalError(f"{file} of this node {fault}. Its operator must check it, or run flower-pca forget.")
+def _damaged(file: str, fault: str) -> RefusalError:
+    return RefusalError(
+        f"The file {file} of this node {fault}. Its operator must restore it, or run flower-pca forget --what rows."
+    )
 
 
 class ReleasedRows:
-    """The rows from which a node answers: as given, or the copy if the node keeps one.
+    """The rows from which a node answers: the given rows, or the copy if the node keeps one.
 
-    One object serves all messages of a run in a process, even if copies of the node's client get them.
+    One object serves all messages of a run in a process, even if different copies of the node's client receive them.
 
     Parameters
     ----------
@@ -183,14 +185,14 @@ class ReleasedRows:
         self._view: View | None = None
 
     def in_frame(self, rows: LocalData, frame: Frame) -> LocalData:
-        """Return these rows in the frame of a message. The newest view is kept for the next message."""
+        """Return these rows in the frame of a message. The newest view is cached for the next message."""
         view = self._view
         if view is None or view.rows is not rows:
             self._view = view = View(rows)
         return view.in_frame(frame)
 
     def settle(self, rules: Rules, context: Context | None) -> LocalData | Stream:
-        """Return the rows from which the node answers."""
+        """Return the rows from which the node answers, after a comparison with the copy if the node keeps one."""
         if rules.keeps_rows and not self._number:
             if isinstance(self.data, Stream):
                 self._number = 1
@@ -208,7 +210,7 @@ class ReleasedRows:
         return rows
 
     def begin_run(self, rules: Rules, run: str) -> None:
-        """Release rows on their first use. Refuse a run that began with another version."""
+        """Release the rows at their first use. Refuse to continue a run that began with another version."""
         if not rules.keeps_rows or run in self._runs or isinstance(self.data, Stream):
             return
         named = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
@@ -216,14 +218,14 @@ class ReleasedRows:
             if self._unwritten:
                 self._release(entries)
             began = entries.runs.pop(named, self._number)
-            entries.runs[named] = began  # the newest run is last
+            entries.runs[named] = began  # This moves the newest run to the end.
             entries.runs = dict(list(entries.runs.items())[-_RUNS:])
         if began != self._number:
             raise _other_version()
         self._runs.add(run)
 
     def _settle(self, rules: Rules, entries: Ledger) -> None:
-        """Load the released version, and add the people who may be added. The ledger is locked."""
+        """Load the released version, and add the people who may be added. The caller has locked the ledger."""
         given: LocalData = self.data
         version = _released_version(self._place, entries)
         if version is None:
@@ -231,34 +233,34 @@ class ReleasedRows:
             if least is not None and given.n < least:
                 raise RefusalError(
                     f"This node needs at least {least} rows for its first answer (its min_change), but has fewer. "
-                    "Start the run again when it has more."
+                    "Start the run again when the node has more rows."
                 )
             self._number, self._unwritten = entries.versions + 1, True
             return
         if whole_digest(given, version.key) == version.whole and version.data.n == given.n:
-            version = replace(version, data=given)  # use the given data, which may be memory-mapped
+            version = replace(version, data=given)  # The given rows are the same and may be memory-mapped.
         elif (lot := _lot(rules, given, version)) is not None:
             version = version.with_lot(given, lot, rules)
-            # The rows are written before their number enters the ledger, so that a stop between the two does no
-            # harm.
+            # The version is written before its number enters the ledger, so that an interruption between the two does
+            # no harm.
             version.write(folders.rows_beside(self._place))
             entries.versions, entries.epoch = version.number, entries.epoch + 1
-        elif not _alike(given, version):
+        elif not _has_same_rows(given, version):
             self._warn(rules)
         self._number, self.data, self.barred = version.number, version.data, version.barred
 
     def _release(self, entries: Ledger) -> None:
-        """Write the first version before the first answer from it. The ledger is locked."""
+        """Write the first version before the first answer from it. The caller has locked the ledger."""
         there = _released_version(self._place, entries)
         if there is None:
-            # The ledger must exist first, because a version without a ledger means that somebody has deleted
+            # The ledger is written first, because a version without a ledger counts as a sign that somebody has deleted
             # the ledger.
             if not self._place.exists():
                 ledger.write(self._place, entries)
             Version.first(self.data, self._number).write(folders.rows_beside(self._place))
             entries.versions, entries.reopened = self._number, False
         elif there.number != self._number or whole_digest(self.data, there.key) != there.whole:
-            raise _other_version()  # another process of the node was faster
+            raise _other_version()  # Another process of the node has released other rows in the meantime.
         self._unwritten = False
 
     def _warn(self, rules: Rules) -> None:
@@ -267,9 +269,9 @@ class ReleasedRows:
         if self._pending:
             goes = "It refuses, because its on_small_change is 'refuse'."
         logging.getLogger("flwr").warning(
-            "The rows of this node differ from the copy of the rows that it has answered from. %s To release the rows "
-            "as they are now, run flower-pca forget --what rows: whoever has the answers before and after can then "
-            "work out what has changed.",
+            "The rows of this node differ from the copy of the rows from which it has answered. %s To release the "
+            "present rows, run flower-pca forget --what rows. Whoever has the answers before and after can then work "
+            "out what has changed.",
             goes,
         )
 
@@ -279,7 +281,11 @@ def _other_version() -> RefusalError:
 
 
 def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
-    """Return the ledger next to the copy: the node's own, or that of another partition-id with a copy."""
+    """Return the path of the ledger whose copy the node uses.
+
+    This is the node's own ledger. If only a ledger of the same rows under another partition-id has a copy, that ledger
+    is used.
+    """
     own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, folders.partition_of(context)))
     others = ledger.same_rows(own, data)
     if folders.is_named(own) or folders.rows_beside(own).exists():
@@ -289,21 +295,21 @@ def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
 
 
 def _released_version(place: Path, entries: Ledger) -> Version | None:
-    """Return the version in the node's folder, if it is the one that the ledger knows."""
+    """Return the version in the node's folder, or None if there is none. Refuse a version older than the ledger's."""
     file = folders.rows_beside(place)
     version = read(file)
     if version is None:
         if entries.versions and not entries.reopened:
-            raise _damage(file.name, "is gone")
+            raise _damaged(file.name, "is gone")
         return None
-    # An older file must not be used again, in addition to what was sent since.
+    # Answers from an older version, together with the answers since then, would reveal who was added.
     if version.number < entries.versions:
-        raise _damage(file.name, "is older than what this node has written last")
+        raise _damaged(file.name, "is older than what this node has written last")
     return version
 
 
 def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
-    """Return the positions of the added rows, or None if the rules do not let them form a table of their own."""
+    """Return the positions of the new rows, or None if the rules do not allow these rows as a table of their own."""
     least, had = rules.min_change, version.data
     if least is None or rules.id_column is None or given.table.ids is None or had.table.ids is None:
         return None
@@ -313,7 +319,8 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
     rows = set(row_digests(had, version.key).tolist())
     places = np.array([i for i, name in enumerate(given.table.ids) if name not in known], dtype=np.int64)
     mine = row_digests(given, version.key)
-    # A person whose row already exists may have got another id, and so may each person who is missing.
+    # A person whose row is already in the copy may have a new id, so this person does not count as new. Each id that
+    # has disappeared may also be a person with a new id, so it reduces the count by one.
     new = {given.table.ids[i] for i in places.tolist() if int(mine[i]) not in rows}
     if len(new) - len(known - there) < least:
         return None
@@ -327,8 +334,8 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
     return places
 
 
-def _alike(given: LocalData, version: Version) -> bool:
-    """Return whether the rows are the same, in any order, precision or storage, or rows were only added."""
+def _has_same_rows(given: LocalData, version: Version) -> bool:
+    """Return whether the given rows are the rows of a version, in any order, precision or storage."""
     had = version.data
     if _columns(given) != _columns(had):
         return False
@@ -341,7 +348,7 @@ def row_digests(data: LocalData, key: bytes) -> Array:
     found = bytearray()
     for block in data.blocks():
         for row in single(block):
-            # Digests have eight bytes, so that numpy sorts and compares them as numbers of 64 bits.
+            # Digests have eight bytes, so that numpy can sort and compare them as integers of 64 bits.
             found += hashlib.blake2b(row.data, digest_size=8, key=key).digest()
     return np.frombuffer(bytes(found), dtype=np.uint64)
 
@@ -349,11 +356,11 @@ def row_digests(data: LocalData, key: bytes) -> Array:
 def whole_digest(data: LocalData, key: bytes) -> bytes:
     """Return a digest of the rows as they are stored."""
     kind = str(data.measured.stored_dtype)
-    # The fingerprint covers only bytes. Shape, type and names give them their meaning.
+    # The fingerprint covers only the bytes, so the digest adds what gives them a meaning: shape, type, names and ids.
     about = json.dumps([data.n, data.d, kind, data.names, data.table.ids, data.fingerprint()])
     return hashlib.blake2b(about.encode(), digest_size=16, key=key).digest()
 
 
 def _columns(data: LocalData) -> str:
-    """Return what distinguishes the columns of a version from others."""
+    """Return a text that is the same for two tables if their columns can be compared."""
     return json.dumps([data.d, data.names, sorted(data.table.coded)])

@@ -14,7 +14,7 @@ from flower_pca import MaskedSums, Stream, assembly, keys, registry, wire
 from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking import fixed, messages
-from flower_pca.masking.group import MaskingGroup, identity
+from flower_pca.masking.group import MaskingGroup, new_setup_id
 from flower_pca.masking.messages import Phase, raw
 from flower_pca.rows.frame import Frame
 from flower_pca.simulation.backend import InProcess
@@ -86,7 +86,7 @@ class Sums:
     def __init__(self, nodes, *, algorithm="ssi", run=None, masks=None, single=False):
         self.nodes, self.algorithm = nodes, algorithm
         self.run = run or os.urandom(4).hex()
-        self.setup = identity()
+        self.setup = new_setup_id()
         made = {i: self.send(i, {"mask.step": int(Phase.KEYS), "mask.single": single}) for i in range(len(nodes))}
         self.group = MaskingGroup(masks or MaskedSums(), self.setup.tobytes(), len(nodes), made)
         self.group.take_shares(

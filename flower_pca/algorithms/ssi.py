@@ -104,7 +104,8 @@ class Averaging:
 class SSIState:
     """The state of the server: the next block, the newest measured pair Z and C Z, and the average over rounds.
 
-    If the first block contains components of other rows, `traces` shows whether a direction may be hidden.
+    If the run began with components of other rows, `traces` shows whether the block may still miss a leading
+    direction of these rows: see `core.hidden`.
     """
 
     block: Array

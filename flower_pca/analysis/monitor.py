@@ -229,8 +229,8 @@ class Monitor:
         if self._counts is None:
             remedy = f"Use {option('source', 'theory')}."
             raise ConfigError(
-                f"Limits from the clients need a run with {option('monitor', True)}, and all components of its "
-                f"result. {remedy}"
+                f"Limits from the clients need a run with {option('monitor', True)}, and a Monitor of all its "
+                f"components. {remedy}"
             )
         t2, spe = (quantiles.limit(counts, float(share)) for counts in self._counts)
         words = self._words_of_counts(self._counts, float(share))

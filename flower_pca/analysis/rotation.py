@@ -117,7 +117,7 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
     v = 2.0 * x * y
     sums, others = u.sum(axis=1), v.sum(axis=1)
     uu, vv, uv = (np.einsum("ij,ij->i", *pair) for pair in ((u, u), (v, v), (u, v)))
-    # After a turn by t, the criterion is constant + |(s, b)| cos(4 t - angle).
+    # After a rotation by t, the criterion is a constant plus a multiple of cos(4 t - arctan2(slope, bend)).
     slope = 2.0 * (uv - sums * others / Z.shape[1])
     bend = uu - vv - (sums**2 - others**2) / Z.shape[1]
     rounding = _STILL * (uu + vv)

@@ -74,7 +74,7 @@ def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"{what} must be numbers, not {shown(given)}.") from None
+        raise ConfigError(f"{what} must be numbers, not {shown(given)}. Give a list or an array.") from None
 
 
 def proportion(what: str, value: object) -> None:

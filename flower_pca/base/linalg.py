@@ -511,7 +511,7 @@ class Power:
 
 
 _HALF_ERROR: Final = 1e-9  # the rounding error of half of the sum of weights, as a share
-_STEPS: Final = 1000  # the most steps of Weiszfeld's method
+_STEPS: Final = 1000  # maximum number of steps of Weiszfeld's method
 # The iteration ends when the changes of all coefficients add up to at most this.
 _CONVERGED: Final = 1e-12
 _SMALLEST_DISTANCE: Final = 1e-12  # the least divisor, as a share of a length

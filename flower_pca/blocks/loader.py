@@ -35,9 +35,11 @@ class Loader(Stored):
             )
         first = next(self._batches(), None)
         if first is None or first.ndim != 2:
-            got = "no row" if first is None else labels.count(first.ndim, "dimension")
+            got = "no batches"
+            if first is not None:
+                got = f"batches with {labels.count(first.ndim, 'dimension')}"
             raise DataError(
-                f"The DataLoader of {who} yields batches of {got}. Make it yield two-dimensional arrays of numbers "
+                f"The DataLoader of {who} yields {got}. Make it yield two-dimensional arrays of numbers "
                 "with one row per sample."
             )
         self._mark = zlib.crc32(np.ascontiguousarray(first).data)

@@ -71,8 +71,8 @@ class Normalized(Stored):
             entries = piece.data if self.sparse else piece
             if not (entries >= 0).all():
                 raise DataError(
-                    f"Some entries of {self._who} are negative or missing, but counts cannot be. Name the layer with "
-                    "the counts, or leave normalize and log out."
+                    f"Some entries of {self._who} are negative or missing, so they are not counts. Name the layer "
+                    "that has the counts, or run without normalize and log."
                 )
             if not self.sparse:
                 yield self._of(piece, piece.sum(axis=1, dtype=np.float64)[:, None])

@@ -537,7 +537,7 @@ class Wording:
             case ["apart", columns] if self.drops:
                 return f"leave them out with --drop {shlex.quote(','.join(columns))}"
             case ["apart", columns]:
-                return f"keep these apart {self._called(['reading', 'beside', columns])}"
+                return f"read these columns separately {self._called(['reading', 'beside', columns])}"
             case ["filling"]:
                 return "--missing mean"
         return in_python(advice)

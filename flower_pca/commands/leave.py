@@ -97,7 +97,7 @@ def _accept_departure(given: argparse.Namespace, keys: dict[str, Any]) -> int:
     key = identity.printable(name)
     if not shared:
         raise ConfigError(
-            f"No ledger of this node has sums with the node of the key {key}, so there is nothing to leave. Check "
+            f"No ledger of this node records a sum with the node whose key is {key}, so nothing has to change. Check "
             "memory-dir, data-name and partition-id."
         )
     if given.yes:

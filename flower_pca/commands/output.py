@@ -34,7 +34,7 @@ def words_of_picture(name: str) -> str:
 
 _LOCAL_FILE: Final = "flower_pca-local-{}.npz"
 _KIND: Final = "own result"
-_FILE_OF_RUN: Final = "Give a file that the run of the result has written."
+_FILE_OF_RUN: Final = "Give a file that was written by the same run as the result."
 _TOLERANCE: Final = 1e-6  # absolute tolerance for products of orthonormal components, which are 0 or 1
 
 
@@ -125,7 +125,7 @@ def _require_orthogonal(path: str, own: Array, result: PersonalResult) -> None:
     """
     if len(own) > (most := result.local_components):
         raise DataError(
-            f"{path} has {len(own)} local components, but the run of the result allows at most {most}. {_FILE_OF_RUN}"
+            f"{path} has {len(own)} local components, but the result's run allows at most {most}. {_FILE_OF_RUN}"
         )
     own = own[own.any(axis=1)]
     products = own @ np.vstack([own, result.components_]).T

@@ -259,7 +259,7 @@ def _tracker(given: argparse.Namespace) -> Tracker:
 
 
 def _inbox(given: argparse.Namespace) -> Inbox:
-    """Return the folder to follow. It prints remarks about its files to stderr as soon as they occur."""
+    """Return the inbox of the folder to follow, which prints remarks about the folder's files to stderr."""
     from flower_pca.data.inbox import Inbox
 
     interval = 60.0

@@ -69,7 +69,7 @@ def config(words: list[str]) -> dict[str, Any]:
         whole = " ".join(words)
         if left := _PAIR.sub("", whole).strip():
             raise ConfigError(
-                f"A rule is written as key=value, and {shown(left)} is not. Write 'min-rows=50 masked-only=true'."
+                f"A rule is written as key=value, unlike {shown(left)}. For example: 'min-rows=50 masked-only=true'."
             )
         text = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(whole))
     try:

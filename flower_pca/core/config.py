@@ -240,8 +240,8 @@ class PCAConfig:
         if self.categorical is not None:
             if self.center is False:
                 raise ConfigError(
-                    "Columns of levels are centered, because each is divided by the root of its share. Leave "
-                    f"{option('center', False)} out.",
+                    f"{option('categorical')} always centers its columns, because each is divided by the square root "
+                    f"of the share of its category. Leave {option('center', False)} out.",
                     setting="center",
                 )
             plain["categorical"] = read_levels(self.categorical)

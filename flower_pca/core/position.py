@@ -379,7 +379,7 @@ class Position:
         return replace(self, index=index, last=False)
 
     def skip(self) -> Position:
-        """Continue with the next stage, and leave out the result of the current stage, which follows the closing."""
+        """Skip the current stage, which must come after the closing, and continue with the next one."""
         if self.role is not Role.AFTER:
             raise RuntimeError(f"The run cannot skip stage {self.stage.name}, because later stages need its result.")
         return self._at_next()
@@ -453,7 +453,7 @@ class Position:
             return self
         chosen, why = chooser.settle(self.model)
         model = self.model
-        # An estimate of the spectrum from earlier rounds remains valid after another opening.
+        # A change of the algorithm stays after another opening, because the spectrum that it rests on is the same.
         changed = self.changed and not model.declined
         if changed and isinstance(chooser, ReconsidersChoice):
             return replace(self, chooser=chooser).with_algorithm(chooser.other)
@@ -487,7 +487,7 @@ class Position:
         model = self.model
         assert model.values is not None
         spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS
-        # The count of rounds continues after an opening. If no round is left, a wider block would not improve.
+        # The count of rounds continues after another opening. If no round is left, a wider block would not help.
         if spent or isinstance(model.n_components, int) or len(model.values) >= min(model.n, model.d):
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None

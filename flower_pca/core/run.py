@@ -176,7 +176,7 @@ class Run:
         # awaited.
         if got.failures or got.banned:
             self.roll = self.roll.fail(got.banned, got.why)
-        # Under masks, a client is asked only once, so the next opening asks it again.
+        # Under masks, an opening asks each client only once. A client that missed it is asked by the next opening.
         spare = now.model.summed and now.model.restarts == 0
         unasked, sampling = got.unasked, now.samples
         if unasked and sampling:

@@ -224,7 +224,9 @@ def without_cells(X: Any, who: str) -> Iterator[None]:
     except ValueError as error:
         text = str(error)
         if "could not convert" in text:
-            raise DataError(f"{who} must be a table of numbers. In {shown(X)}, some cells are text.") from None
+            raise DataError(
+                f"{who} must be a table of numbers, but some cells of {shown(X)} are text. Leave these columns out."
+            ) from None
         if "Expected 2D array" in text:
             beginning, _, _ = text.partition("\n")
             remedy = "Reshape your data with X.reshape(1, -1) if it is a single row."

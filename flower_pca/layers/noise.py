@@ -376,10 +376,10 @@ def asked_share(says: Arrays, summed: int) -> float:
     _, std, _ = _instruction(says)
     among = says.get(_AMONG, np.array(1))
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
-        got = "several numbers" if among.ndim else f"{among}"
+        got = "several numbers" if among.ndim else f"{among} clients"
         raise ProtocolError(
-            f"A message divides its noise among {got} clients, but the server sees only sums of {summed} answers. "
-            f"{OTHER_SERVER}"
+            f"A message divides its noise among {got}, but only 1 to {summed} clients are possible, because the server "
+            f"sees sums of {summed} answers. {OTHER_SERVER}"
         )
     return noise_share(std, int(among))
 
@@ -422,7 +422,7 @@ def _check_bounded(work: Work) -> None:
 def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _ARRAYS:
         raise ProtocolError(
-            f"A message with noise has {', '.join(sorted(strange))[:100]}, but should have only "
+            f"A message with noise has unknown arrays: {', '.join(sorted(strange))[:100]}. Only these are known: "
             f"{', '.join(sorted(_ARRAYS))}. {OTHER_SERVER}"
         )
     # `float` would raise an error of another class for an array of several numbers.

@@ -278,7 +278,7 @@ def _check(
         if phase == Phase.SHARES and coverage.LETTERS in reply.arrays:
             beside = sent.frame.covariates
             columns = group.columns + (0 if beside is None else len(beside.names))
-            shapes[coverage.LETTERS] = (group.letters_of(reply.client), coverage.width(columns))
+            shapes[coverage.LETTERS] = (group.letter_count(reply.client), coverage.width(columns))
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():

@@ -184,6 +184,6 @@ def check(own: Array, said: Array, others: int, names: Sequence[str] | None = No
     if few:
         named = enumeration([f"column {j}" if names is None else names[j] for j in few])
         raise ProtocolError(
-            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have measured {named}, so the sum "
-            "would reveal what a single site has there. Run without these columns."
+            f"Fewer than {labels.count(others + 1, 'site')} in this masked sum have measured {named}, so the sum could "
+            f"reveal the values of a single site. Run without {'this column' if len(few) == 1 else 'these columns'}."
         )

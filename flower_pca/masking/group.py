@@ -239,8 +239,8 @@ class MaskingGroup:
             return {}
         return {coverage.LETTERS: rows([letter.ljust(length, bytes(1)) for letter in letters], length)}
 
-    def letters_of(self, client: int) -> int:
-        """Return the number of letters that a client writes in the set-up, one for each neighbor."""
+    def letter_count(self, client: int) -> int:
+        """Return how many sealed letters a client sends in the set-up: one to each neighbor."""
         return len(self._neighbors[self.position[client]])
 
     def _uncanceled_masks(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
@@ -302,8 +302,8 @@ def graph(clients: int, degree: int) -> list[list[int]]:
     return neighbors
 
 
-def identity() -> Array:
-    """Return a new random name for a set-up."""
+def new_setup_id() -> Array:
+    """Return a new random identifier for a set-up."""
     return raw(os.urandom(SEED))
 
 

@@ -105,8 +105,8 @@ class Identity:
             # Signatures travel as rows of equal length, so the server sends zeros for a node that does not sign.
             if not any(signature):
                 raise ProtocolError(
-                    f"The peer at position {peer} has not signed its keys, as this node's trusted_keys require. "
-                    f"{_SENT_NOTHING} Give every node its sign_key."
+                    "This node's trusted_keys require that every peer signs its keys, but the peer at position "
+                    f"{peer} has not. {_SENT_NOTHING} Give every node its sign_key."
                 )
             if signer not in self.trusted:
                 raise ProtocolError(
@@ -135,8 +135,8 @@ class Identity:
             key, numbers = self.trusted[signer], signature[NAME:]
             if signature[:NAME] != signer or not _holds(key, text, numbers):
                 raise ProtocolError(
-                    f"{printable(signer)} did not sign the run, members and threshold of this set-up that the server "
-                    f"sent here. {_SENT_NOTHING} {_ASK_SERVER}"
+                    "The run, members and threshold of this set-up, as the server sent them to this node, have no valid "
+                    f"signature of {printable(signer)}. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
 
 

@@ -34,7 +34,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking import messages
 from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
-from flower_pca.masking.group import MaskingGroup, identity
+from flower_pca.masking.group import MaskingGroup, new_setup_id
 from flower_pca.masking.messages import NOTHING, Phase
 from flower_pca.names.columns import Heading
 from flower_pca.settings.masks import MaskedSums
@@ -60,7 +60,7 @@ class Masked(WrappedRun):
         self._history, self._began = History(limit=run.history.limit), 0.0
         # The set-up, or None until its first message is answered.
         self._group: MaskingGroup | None = None
-        self._setup, self._phase = identity(), Phase.KEYS
+        self._setup, self._phase = new_setup_id(), Phase.KEYS
         # The message of the inner run for which a sum is being formed.
         self._carried: Broadcast | None = None
         self._sent: Broadcast | None = None  # the message of the protocol that was sent last
@@ -204,7 +204,7 @@ class Masked(WrappedRun):
             self._ask(group)
         else:
             self._group, self._heard = None, frozenset()
-            self._setup, self._phase = identity(), Phase.KEYS
+            self._setup, self._phase = new_setup_id(), Phase.KEYS
 
     def _ask(self, group: MaskingGroup) -> None:
         """Begin the upload phase: settle the inner run's message, and choose the layout of the uploads."""

@@ -169,11 +169,11 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     lines = [np.stack([p.shared + p.own + p.rest, *p]).reshape(4, -1) for p in parts[:_MOST]]
     if not lines or any(line.shape[1] != shape[0] * shape[1] for line in lines):
         if not lines:
-            got = "there are no parts"
-        else:
-            got = f"they have {' or '.join(map(str, sorted({line.shape[1] for line in lines})))} numbers"
+            raise ConfigError("There are no images to draw. Give the parts of at least one row, as split returns them.")
+        got = " or ".join(map(str, sorted({line.shape[1] for line in lines})))
         raise ConfigError(
-            f"The parts must be images of {shape[0]} x {shape[1]} pixels, but {got}. Give the shape of one image."
+            f"Images of {shape[0]} x {shape[1]} pixels have {shape[0] * shape[1]} values, but the parts have {got}. "
+            "Give the height and width of one image as shape."
         )
     figure = style.figure((8.0, 2.0 * len(lines) + 0.3))
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):

@@ -62,7 +62,9 @@ def suffix(path: str | os.PathLike[str]) -> str:
     """Return the format of a picture from the suffix of its file name, "svg" or "png"."""
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
-        raise errors.ConfigError(f"A picture is written to .svg or .png, not to {shown(str(path))}. Write scree.svg.")
+        raise errors.ConfigError(
+            f"A picture is saved as .svg or .png, not as {shown(str(path))}. Choose a name that ends in .svg."
+        )
     return ending
 
 

@@ -38,7 +38,7 @@ _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed", "
 _ALONE: Final = 0.98
 _OUTWEIGHS: Final = 10.0  # A component is much larger than the next if its value is more than this many times larger.
 _MANY: Final = 1e6  # Ratios above this bound are not printed exactly, because they are dominated by rounding errors.
-_NEWEST: Final = 20  # number of newest steps in which residuals are checked for a further component
+_NEWEST: Final = 20  # how many of the newest steps have their residuals checked for a further component
 _LEAST: Final = 3  # minimum number of steps with known values for this check
 # If the alarm level is more than this many times the usual statistic, only sudden jumps can cause an alarm.
 _UNSTEADY: Final = 100.0

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
@@ -37,10 +36,10 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     """
     rows = np.asarray(np.ma.filled(X, np.nan))
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
-        got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
+        got = f"shape {rows.shape} and dtype {rows.dtype}"
         raise DataError(
             f"The data of {who} must be a two-dimensional array of real numbers with one row per sample, and NaN for "
-            f"a missing value. This one has {got}. Convert it first: for example, x[None] turns a vector into a row."
+            f"a missing value. It has {got}. Convert it first: for example, x[None] turns a vector into a row."
         )
     # With the same storage order, products have the same bits for all inputs.
     rows = rows.astype(np.float64, order="C")

@@ -86,7 +86,7 @@ class Measured:
         self.columns = rows if rows.axis == 1 and isinstance(rows, ByColumns) else None
         self.dtype = source.precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {}
-        # Most clients of a simulation have few rows, which are always the same single block.
+        # Most clients of a simulation have so few rows that they are a single block, which is kept here.
         self._only = adapters.only_block(rows)
         self.missing = 0
         if look is not None:
@@ -175,7 +175,7 @@ class Measured:
     def observed(self) -> Moments:
         """Return the moments of the present values."""
         if self.columns is not None:
-            return self._counted()
+            return self._moments_by_columns()
         return self.once("moments", lambda: self.moments(own=False))
 
     def means(self) -> tuple[Array, Any]:
@@ -185,7 +185,7 @@ class Measured:
             return there.mean, there.seen
         return self.mean, self.n
 
-    def _counted(self) -> Moments:
+    def _moments_by_columns(self) -> Moments:
         """Return the moments of rows that are stored by columns."""
         columns = self.columns
         assert columns is not None
@@ -248,7 +248,7 @@ class Measured:
         if self.sparse:
             return self.sparse_about_mean(own=own)[0]
         there = (
-            self._counted()
+            self._moments_by_columns()
             if self.columns is not None
             else moments_of(self.deviations(), self.n, self.mean, self.count)
         )
@@ -297,7 +297,7 @@ class Measured:
     def mean(self) -> Array:
         """The means of the columns of dense rows, up to a few rounding errors."""
         if self.columns is not None:
-            return self._counted().mean
+            return self._moments_by_columns().mean
         if self.missing:
             return self._means_there[0]
         return self.once("mean", lambda: column_sums(self.stored(), self.d) / max(self.n, 1))
@@ -313,7 +313,7 @@ class Measured:
         if not self.missing:
             return None
         if self.columns is not None:
-            return self._counted().count
+            return self._moments_by_columns().count
         return self._means_there[1]
 
     def _require_finite(self, look: Look, *, allowed: bool) -> int:
@@ -322,7 +322,7 @@ class Measured:
         The function `look` raises an error for infinite entries, and for missing values unless they are `allowed`.
         """
         if self.columns is not None:
-            seen = self._counted().count
+            seen = self._moments_by_columns().count
             if seen is None:
                 return 0
             return self.n * self.d - int(seen.sum()) if allowed else look(self.values())

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from flower_pca.base import checks, files
+from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
@@ -180,8 +180,9 @@ class Stream:
             values = np.asarray(values)
         if values.ndim != 2:
             raise DataError(
-                f"The stream of {self.who} cannot be made from a {type(source).__name__}. Give an array of rows, a "
-                "list of batches, a function, an iterator or a queue."
+                f"A stream needs rows and columns, but {shown(source)}, from which {self.who} should be made, has "
+                f"{labels.count(values.ndim, 'dimension')}. Give an array with two dimensions, a list of batches, a "
+                "function, an iterator or a queue."
             )
         return values
 
@@ -302,7 +303,8 @@ class Stream:
             )
         if step > self._position + _AHEAD:  # An iterator may have no end.
             raise DataError(
-                f"Step {step} is more than {_AHEAD} steps ahead of the iterator of {self.who}. Ask for the next step."
+                f"Step {step} is more than {_AHEAD:,} steps ahead of the iterator of {self.who}. Ask for step "
+                f"{self._position + 1} first."
             )
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)

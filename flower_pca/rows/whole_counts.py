@@ -49,7 +49,7 @@ class WholeCounts:
         W = np.rint(np.ldexp(Z, -units))
         V = np.rint(np.ldexp(fill[:, None] * Z, -units))
         Y = self._times(W, V)
-        # Subtract a whole number close to the mean from each column. This does not change C Z, but keeps its digits.
+        # From each column, subtract a whole number close to its mean. C Z stays the same, but loses fewer digits.
         Y -= np.rint(Y.sum(axis=0) / self.n)
         digits = np.stack(digits_of(Y.astype(np.int64), self._bits, self._count))
         total = digits.sum(axis=1)

@@ -1,10 +1,10 @@
-"""Compute products S'(SZ) of large sparse rows in whole numbers, which are rounded only after summing over all rows.
+"""Compute products S'(SZ) of large sparse rows in integer arithmetic, and convert them to float64 only at the end.
 
-X'X of such rows does not fit into memory, so every product is computed from the rows, exactly. Each column of S is
-rounded to a grid of 2^-26 times the power of two above its largest entry. Each column of Z is rounded to a grid of
-2^-52. Whole numbers are split into limbs, which are digits with so few bits that no sum exceeds 64 bits. The product of
-a row is split again before rows are summed. The limbs of this sum are digits of an entry of S'SZ. Only these digits
-become float64, so rounding reveals nothing about a single row.
+X'X of such rows does not fit into memory, so every product is computed from the rows. First, S and Z are rounded: each
+column of S to multiples of 2^-26, and each column of Z to multiples of 2^-52, of the power of two above its largest
+entry. From then on, the arithmetic is exact. Integers are split into limbs, which are digits with so few bits that no
+sum exceeds 64 bits. The product of a row is split again before rows are summed. The limbs of this sum are digits of an
+entry of S'SZ. Only these digits become float64, so rounding reveals nothing about a single row.
 """
 
 from __future__ import annotations

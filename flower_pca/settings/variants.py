@@ -25,9 +25,9 @@ class Variants:
     Parameters
     ----------
     maf : float, default=0.01
-        The least frequency of the rarer allele.
+        The minimum frequency of the rarer allele.
     call : float, default=0.98
-        The least share of people with a value.
+        The minimum share of people with a value, the call rate.
     ambiguous : bool, default=True
         Whether to keep A/T and C/G variants, whose strand cannot be determined.
     hwe : float or None, default=None

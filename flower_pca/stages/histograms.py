@@ -326,7 +326,7 @@ def _hat(arrays: Arrays, data: LocalData) -> Array | None:
     rows = data.n if known.within else int(arrays["rows"])
     hat = hat_root(data, arrays["inverse"].astype(np.float64), rows)
     if not (np.einsum("ij,ij->i", hat, hat) <= 1.0 + _SLACK).all():
-        raise ProtocolError(f"A message of monitor gives rows a leverage above 1. {OTHER_SERVER}")
+        raise ProtocolError(f"A message of monitor gives rows a leverage above 1, which is impossible. {OTHER_SERVER}")
     return hat
 
 

@@ -450,7 +450,10 @@ def after_opening(model: Model, **known: Any) -> Model:
 
 
 def precision_of(data: LocalData) -> Arrays:
-    """Return flags for products in single precision and for products from rows. They are 0 or 1, so they add up."""
+    """Return two flags, which the server adds up over clients.
+
+    They are 1 if the products are in single precision, and if they are computed from rows.
+    """
     single, by_rows = data.dtype == np.float32, data.answers == "rows"
     return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
 

@@ -273,9 +273,9 @@ class Nodes:
             yield from answers
 
     def begin(self, message: Broadcast) -> None:
-        """Log the beginning of a round like Flower's strategies.
+        """Log the beginning of a round, as Flower's own strategies do.
 
-        A closing round can have a number above `num_rounds`.
+        The number of a closing round can exceed `num_rounds`.
 
         Raises
         ------

@@ -255,7 +255,10 @@ class Baseline:
         return min(four)
 
     def usual(self, rows: int) -> float:
-        """Return the logarithm of the size to which noise is proportional in a batch with this number of rows."""
+        """Return the logarithm of the expected level of noise in a batch with this many rows, up to a constant.
+
+        Return 0 while too few bases are known.
+        """
         if len(self.rows) < _OLDER:
             return 0.0
         batch, basis, d = max(rows, self.rows[0], 1), max(*self.rows[1:], 1), len(self.bases[0])

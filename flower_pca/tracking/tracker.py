@@ -1,8 +1,9 @@
 """`Tracker`: the server's part of tracking. A step is one batch at every client, and takes a few messages.
 
 This module is the state machine of a run. In every step, a `Solver` requests products until it has the leading
-eigenvectors. If changes are detected with the power method, a probe comes first. `server` passes each sum to the probe
-or to the solver. `_after_product` ends a lap, `_end_step` ends a step, and `_solver_and_probe` sets up the next step.
+eigenvectors. If the run looks for changes and uses the power method, a step begins with a probe. `server` passes each
+sum to the probe or to the solver. `_after_product` ends a pass over the batch, `_end_step` ends a step, and
+`_solver_and_probe` sets up the next step.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def read_answer(
 ) -> Answer:
     """Return a client's answer from what its fit or evaluate has returned."""
     # The version is checked even for a refusal, because a different version may be the reason for the refusal.
-    check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
+    check_spoken(_ANSWER, metrics, "a client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
     key = value_of(_ANSWER, metrics, "key", int)
     site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""

@@ -118,8 +118,8 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     newest = harmless(newest)
     if layout is None:
         raise ProtocolError(
-            f"{who} comes from {stranger} than flower_pca's. Install flower_pca {newest} everywhere, and use its "
-            "strategies together with its nodes."
+            f"{who} comes from {stranger} that is not flower_pca's. Install flower_pca {newest} everywhere, and use "
+            "its strategies together with its nodes."
         )
     theirs = harmless(f"flower_pca {version or 'before 0.1'} with layout {layout}")
     raise ProtocolError(
@@ -174,7 +174,7 @@ def content(values: Mapping[str, Mapping[str, Any]]) -> Content:
 
 
 def copy_of(whole: Content) -> Content:
-    """Return a copy of a content, so that records can be added without a change of the original."""
+    """Return a copy of a message's content, so that records can be added without changing the original."""
     return RecordDict(dict(whole.items()))
 
 

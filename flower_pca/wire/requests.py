@@ -46,7 +46,7 @@ _ASKS, _ALTERNATIVE = "asks_names", "alternative"
 
 @dataclass(frozen=True)
 class Request:
-    """A message of the server as a client reads it."""
+    """A message from the server, as a client reads it."""
 
     algorithm: str
     stage: str
@@ -158,7 +158,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
     """Return the message in the parameters and the config that a NumPyClient's fit or evaluate gets."""
-    check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
+    check_spoken("A message", config, "a strategy", newest=str(config.get(VERSION_KEY, VERSION)))
     arrays = packing.unpack(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts = {part: _double(arrays.pop(name)) for name, part in _FRAME.items() if name in arrays}

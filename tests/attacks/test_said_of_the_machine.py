@@ -10,7 +10,7 @@ from flower_pca import app, wire
 from flower_pca.clients import client_app
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.core.stage import Broadcast
-from flower_pca.masking.group import identity
+from flower_pca.masking.group import new_setup_id
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.stream import Stream
@@ -111,7 +111,7 @@ def test_bits_that_no_answer_can_have_are_refused_before_anything_is_kept(bits, 
     node = Node(0, X)
     arrays = {"Z": np.eye(4)[:, :2]}
     if masked:
-        arrays = {"mask.step": np.array(0), "mask.single": np.array(False), "mask.setup": identity()}
+        arrays = {"mask.step": np.array(0), "mask.single": np.array(False), "mask.setup": new_setup_id()}
     parameters, config = request("masked" if masked else "ssi", arrays, None, "r", 1, "ssi")
     monkeypatch.setattr(type(node.client._store), "save", lambda *given: pytest.fail("something was kept"))
     config["names"] = f"{config['names']},wire.bits"

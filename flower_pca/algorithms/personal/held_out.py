@@ -58,7 +58,10 @@ def last(found: Array) -> int:
 
 
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
-    """Return each part with the leading directions of the other parts, at most `most` or half as many as columns."""
+    """Return each part with the leading directions of the other parts.
+
+    There are at most `most` of them, and at most half as many as columns.
+    """
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)

@@ -1,4 +1,6 @@
-"""TriplePCA: shared, local and sparse parts in one model. The algorithm is `ExactPerPCA` on rows without outliers.
+"""TriplePCA: shared, local and sparse parts in one model.
+
+The algorithm is `ExactPerPCA`, applied to rows whose outlying entries have been replaced.
 
 The server works as in `ExactPerPCA`. A client keeps the coordinates of its rows along the components,
 and the positions of its outliers. A client that has lost this memory starts again, and takes more steps

@@ -176,13 +176,13 @@ class Robust(Iterative[S]):
             )
         if model.status is None:
             return None
-        return replace(model.status, words="; ".join((model.status.words, *exceptions(model))))
+        return replace(model.status, words="; ".join((model.status.words, *caveats(model))))
 
 
-def exceptions(model: Model) -> list[str]:
-    """Return clauses about undetermined rows, and about clients in which most entries are outliers.
+def caveats(model: Model) -> list[str]:
+    """Return phrases about undetermined rows, and about clients whose entries are mostly outliers.
 
-    Clients are named only if the server has seen single answers.
+    Clients are named only if the server has seen their individual answers.
     """
     said = []
     rows, bad = model.left.get("weak", np.zeros(2))

@@ -221,7 +221,7 @@ def _estimate_noise(now: Attempt, problem: Problem) -> Attempt:
 
 
 def _take_noise(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with the noise that the user gave, and the threshold for this noise."""
+    """Return the attempt with its noise set to the level that the user gave, and its threshold set to match."""
     return _with_noise(now, problem, now.lam)
 
 

@@ -72,7 +72,7 @@ def bad_rows(W: Array, seen: Array, share: float = 0.5) -> Array:
 
 
 def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
-    """Return a mask of the rows that are undetermined, or have so few clean entries that these may be chance."""
+    """Return a mask of the rows that are undetermined, or whose few clean entries may be clean only by chance."""
     return weak_rows(W, Q) | bad_rows(W, seen, BAD)
 
 

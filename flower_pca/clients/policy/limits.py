@@ -182,7 +182,7 @@ class Demand:
         return 0
 
     @property
-    def tells_products(self) -> bool:
+    def asks_for_products(self) -> bool:
         """Whether the message asks for products, and not only for means, deviations and counts."""
         return any(self._columns(name) or self.arrays[name].ndim == 2 for name in self.arrays)
 
@@ -234,7 +234,9 @@ def check_arrays(request: wire.Request) -> None:
     """Refuse arrays that the stage of the message does not name, or that do not fit its description."""
     if request.stage == messages.STAGE:
         if strange := messages.strange(request.arrays):
-            raise ProtocolError(f"{', '.join(strange)[:100]} is not an array of a masked sum. {OTHER_SERVER}")
+            raise ProtocolError(
+                f"The server's message has arrays that no masked sum uses: {', '.join(strange)[:100]}. {OTHER_SERVER}"
+            )
         for name, ask in messages.SENT.items():
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
                 raise _malformed(name, wrong)
@@ -301,10 +303,10 @@ def is_silent(stage: str) -> bool:
     return issubclass(registry.STAGES.get(stage, Stage), EmptyStage)
 
 
-def tells_products(stage: str, request: wire.Request) -> bool:
+def asks_for_products(stage: str, request: wire.Request) -> bool:
     """Return whether a message of this stage asks for more than means, deviations and counts."""
     apart = (*_OPENINGS, *registry.OPENING_ONLY, messages.STAGE)
-    return stage not in apart or Demand.of(request).tells_products
+    return stage not in apart or Demand.of(request).asks_for_products
 
 
 def adds_up(stage: str) -> bool:

@@ -74,7 +74,7 @@ class Policy:
         if not named & owners:
             algorithms |= owners
         by_name = stage in registry.EXTRA_STAGES  # An extra stage is served only if the operator has named it.
-        if named <= set(registry.OPENING_ONLY) and not by_name and limits.tells_products(stage, request):
+        if named <= set(registry.OPENING_ONLY) and not by_name and limits.asks_for_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
                 f"A run of {request.algorithm} may ask nodes only for an opening without a block, but this message "
@@ -90,8 +90,8 @@ class Policy:
         unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
             raise RefusalError(
-                f"Answers of {', '.join(unnamed)} compare single rows, so this node gives them only if its rule allow "
-                f"permits this. {OPERATOR}"
+                f"Answers to {', '.join(unnamed)} compare single rows, so this node sends them only if its allow names "
+                f"{'it' if len(unnamed) == 1 else 'them'}. {OPERATOR}"
             )
         if unserved:
             raise RefusalError(
@@ -145,8 +145,8 @@ class Policy:
             # If answers depend on a number, and one client gets a different number, the sum would reveal that
             # client's answer.
             raise RefusalError(
-                "A masked message has different numbers for different clients, so the sum would reveal single clients. "
-                "Send the same number to all clients."
+                "A masked message has different values of a setting for different clients, so the sum could reveal the "
+                "answer of a single client. Send the same value to all clients."
             )
 
     def count(self) -> None:
@@ -199,8 +199,8 @@ class Policy:
             )
         if small_cells.has_few_gaps(data, self._rules.min_rows):
             raise RefusalError(
-                f"A column of this node has fewer than {self._rules.min_rows} missing values (its min_rows), too few "
-                f"to be filled with the means of all nodes. {remedy}"
+                f"A column of this node has fewer missing values than its min_rows, {self._rules.min_rows}, so an "
+                f"answer with the means of all nodes in their place could reveal single rows. {remedy}"
             )
 
     def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:

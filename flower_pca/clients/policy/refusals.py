@@ -34,7 +34,11 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
     """
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
-        log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
+        log.error(
+            "An unexpected error kept this node from answering: %s (%s). The log level DEBUG shows where it failed.",
+            harmless(text),
+            _place(error),
+        )
         # A server may cause many such errors, so each takes only one line unless the log level is DEBUG.
         log.debug("Where it failed:", exc_info=error)
         return f"This node cannot answer because of an error ({_kind(error)}), which is in its own log. {OPERATOR}"

@@ -30,12 +30,12 @@ _MOST: Final = 200  # the maximum number of folders that are checked
 
 
 def warn(path: Path, data: LocalData, context: Context) -> None:
-    """Warn in the node's log, once per run, about ledgers in other folders that know the same rows."""
+    """Warn in the node's log, once per run, if ledgers in other folders also cover this node's rows."""
     if records.values_in(context.state, _LOOKED):
         return
     if found := knowing(path.parent, data):
         logging.getLogger("flwr").warning(
-            "A ledger in another folder, %s, also knows the rows of this node, but the node's own ledger %s does not "
+            "A ledger in another folder, %s, also covers the rows of this node, but the node's own ledger %s does not "
             "include its counts. Give every node that serves these rows the same memory_dir.",
             ", ".join(map(str, found)),
             path,

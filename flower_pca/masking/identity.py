@@ -135,7 +135,7 @@ class Identity:
             key, numbers = self.trusted[signer], signature[NAME:]
             if signature[:NAME] != signer or not _holds(key, text, numbers):
                 raise ProtocolError(
-                    "The run, members and threshold of this set-up, as the server sent them to this node, have no valid "
+                    "The run, members and threshold of this set-up, as the server sent them here, have no valid "
                     f"signature of {printable(signer)}. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
 

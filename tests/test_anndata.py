@@ -137,7 +137,7 @@ def test_counts_that_are_negative_or_missing_are_refused_only_where_they_are_nor
     made = lab_of_cells(kept="dense")
     made.X[0, 0] = entry
     cells(made)
-    with pytest.raises(DataError, match="are negative or missing, but counts cannot be"):
+    with pytest.raises(DataError, match="are negative or missing, so they are not counts"):
         cells(made, log=True)
 
 

@@ -232,7 +232,7 @@ def test_limits_say_which_sites_had_no_part_in_the_run():
 def test_nodes_serve_the_counts_only_if_their_operator_has_named_them():
     settings = {"n_components": 3, "monitor": True, "min_nodes": 3}
     words = (
-        r"monitor compare single rows, so this node gives them only if its rule allow permits this\. Ask the node's "
+        r"Answers to monitor compare single rows, so this node sends them only if its allow names it\. Ask the node's "
         "operator"
     )
     grid = grid_of(SHARDS, allow=None)

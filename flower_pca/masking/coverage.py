@@ -147,7 +147,7 @@ def require_rows(own: Array, said: Array, others: int) -> None:
     without = (every[:, _NAMES:] == _EMPTY).all(axis=1) & every[:, :_NAMES].any(axis=1)
     if len(every) - int(without.sum()) <= others:
         raise ProtocolError(
-            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have rows, so the sum would reveal "
+            f"Fewer than {labels.count(others + 1, 'site')} in this masked sum have rows, so the sum would reveal "
             "what a single site has. Wait until more sites have rows."
         )
 

@@ -105,8 +105,8 @@ class Identity:
             # Signatures travel as rows of equal length, so the server sends zeros for a node that does not sign.
             if not any(signature):
                 raise ProtocolError(
-                    "This node's trusted_keys require that every peer signs its keys, but the peer at position "
-                    f"{peer} has not. {_SENT_NOTHING} Give every node its sign_key."
+                    f"The peer at position {peer} has not signed its keys, but this node's trusted_keys require it. "
+                    f"{_SENT_NOTHING} Give every node its sign_key."
                 )
             if signer not in self.trusted:
                 raise ProtocolError(

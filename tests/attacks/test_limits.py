@@ -359,5 +359,5 @@ def test_c_that_fits_by_itself_alone_is_refused_under_masks(tmp_path):
 def test_arrays_of_masks_that_there_are_not_are_refused_by_name():
     node = Node(0, np.random.default_rng(0).standard_normal((40, 4)))
     asked = {"mask.step": 0, "mask.setup": np.zeros(16, dtype=np.uint8), "mask.single": False, "mask.other": 1}
-    with pytest.raises(RefusedError, match=r"mask\.other is not an array of a masked sum"):
+    with pytest.raises(RefusedError, match=r"arrays that no masked sum uses: mask\.other\."):
         node.ask("masked", asked, algorithm="ssi")

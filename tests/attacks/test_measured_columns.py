@@ -16,7 +16,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.strategies import PCAStrategy
 
 D = 5
-WORDS = "Fewer than 3 sites of this masked sum have measured"
+WORDS = "Fewer than 3 sites in this masked sum have measured"
 
 
 def mixed_shards(sites=3, seed=0):
@@ -63,7 +63,7 @@ def run_of_profile(rows, folder, *, beside=(), **options):
 
 @pytest.mark.parametrize("name", ALONE)
 def test_a_column_of_too_few_sites_ends_a_run_before_anything_is_revealed(name, tmp_path):
-    with pytest.raises(NotEnoughNodes, match=f"{WORDS} column 4, so the sum would reveal what a single site has there"):
+    with pytest.raises(NotEnoughNodes, match=f"{WORDS} column 4, so the sum could reveal the values of a single site"):
         run_of_profile(ALONE[name], tmp_path)
 
 

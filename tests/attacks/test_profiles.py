@@ -260,7 +260,7 @@ def only_columns_that_others_have_measured(foe):
         for i, shard in enumerate(rows):
             if i or callable(value):
                 shard[:, -1] = value(i) if callable(value) else value
-        foe.refused("have measured column 5, so the sum would reveal what a single site has", rows)
+        foe.refused("have measured column 5, so the sum could reveal the values of a single site", rows)
     for shard in rows:
         shard[:, -1] = 1.0
     assert error_of(foe.product(foe.nodes(rows)), sum(shard.T @ shard for shard in rows)) < 1e-9

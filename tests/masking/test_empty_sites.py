@@ -324,7 +324,7 @@ def test_nodes_with_a_budget_count_it_among_their_peers(tmp_path: Path) -> None:
         found = PCAStrategy("covariance", dp=dp, **asked).fit(grid_of(nodes, **rules))
     assert not found.left_out
     del rules["max_epsilon"], rules["max_delta"]
-    with in_a_run(), pytest.raises(NotEnoughNodes, match="Fewer than 3 sites of this masked sum have rows"):
+    with in_a_run(), pytest.raises(NotEnoughNodes, match="Fewer than 3 sites in this masked sum have rows"):
         PCAStrategy("covariance", dp=dp, **asked).fit(grid_of(nodes, **rules))
 
 
@@ -335,6 +335,6 @@ def test_an_empty_site_hides_nobody(tmp_path: Path) -> None:
     for min_peers, named in ((1, nodes[1:]), (2, nodes)):
         with (
             in_a_run(),
-            pytest.raises(NotEnoughNodes, match=f"Fewer than {min_peers + 1} sites of this masked sum have r"),
+            pytest.raises(NotEnoughNodes, match=f"Fewer than {min_peers + 1} sites in this masked sum have r"),
         ):
             PCAStrategy("krylov", n_components=2, mask=True, min_nodes=2).fit(grid_of(named, min_peers=min_peers))

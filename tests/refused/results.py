@@ -138,7 +138,7 @@ def others_than(algorithm: str, data: Any) -> None:
 
 PICTURE = [
     Refused({"what": "scre"}, "The picture must be 'overview', 'scree', .* Did you mean 'scree'"),
-    Refused({"what": "scree", "name": "p.pdf"}, "A picture is written to .svg or .png, not to '.*p.pdf'"),
+    Refused({"what": "scree", "name": "p.pdf"}, "A picture is saved as .svg or .png, not as '.*p.pdf'"),
     Refused({"what": "scores"}, 'The picture "scores" needs the rows of the clients. Add shards=[...].'),
     Refused(
         {"what": "errors"},

@@ -300,7 +300,7 @@ BESIDE = [
         "min_evaluate_nodes). Keep one",
     ),
 ]
-LEAK = [Refused({"name": "leak.pdf"}, "A picture is written to .svg or .png, not to")]
+LEAK = [Refused({"name": "leak.pdf"}, "A picture is saved as .svg or .png, not as")]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "simulate, with settings": (ran, TOGETHER),
     "simulate, as it stands": (simulate, AS_IT_STANDS),

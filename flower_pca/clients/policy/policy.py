@@ -199,7 +199,7 @@ class Policy:
             )
         if small_cells.has_few_gaps(data, self._rules.min_rows):
             raise RefusalError(
-                f"A column of this node has fewer missing values than its min_rows, {self._rules.min_rows}, so an "
+                f"A column of this node has fewer than {self._rules.min_rows} missing values (its min_rows), so an "
                 f"answer with the means of all nodes in their place could reveal single rows. {remedy}"
             )
 

@@ -105,8 +105,8 @@ def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
     with pytest.raises(RefusedError) as refusal:
         node.ask("ssi", *given)
     assert str(refusal.value) == (
-        "A column of this node has fewer than 5 missing values (its min_rows), so an answer with the means of all nodes "
-        'in their place could reveal single rows. Run with missing="local_mean", or ask the node\'s operator.'
+        "A column of this node has fewer than 5 missing values (its min_rows), so an answer with the means of all "
+        'nodes in their place could reveal single rows. Run with missing="local_mean", or ask the node\'s operator.'
     )
 
 

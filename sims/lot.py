@@ -123,7 +123,7 @@ def section() -> str:
         "number, and a mean whose deviation is more than half of it, agrees if it is off by no more than the *swing* "
         "of its row.",
         "",
-        "| program | seeds | numbers | within | outside: printed, now |",
+        "| program | seeds | numbers | within | outside (row, column: recorded, new) |",
         "|---|---|---|---|---|",
     ]
     for again in lot.runs:

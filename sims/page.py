@@ -31,8 +31,8 @@ paper's experiments again, with the paper's numbers beside ours.
 
 WORDS: Final = """## How to read the pages
 
-A claim or an item is *same* if our numbers agree with the paper's within what shuffles and starts make them vary, or if
-a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper and the numbers
+A claim or an item is *same* if our numbers differ from the paper's by no more than they vary between shuffles and
+starts, or if a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper and the numbers
 differ, *in part* if some of it holds, and *differs* if not. Below some tables, ticks and crosses show which statements
 a program has checked against the table.
 
@@ -47,9 +47,9 @@ The cause of a difference is one of four:
 
 Most numbers come from five or ten seeds and are printed with their spread: as *3..7*, the least and the most of the
 seeds, which is one number if all seeds agree, or as a mean with its deviation in brackets. Other tables have a column
-*swing*: the factor within which the numbers of single seeds lie off those of their row. A *-* means that nothing in a
-row swings by more than its last digit, and *one seed* that the row has no spread. Below each table stands which seeds
-ran.
+*swing*: the number of a single seed is at most this factor larger or smaller than the number of its row. A *-* means
+that single seeds differ in the last digit at most. *One seed* means that no spread is known. The line below a
+table names its seeds.
 
 The column *as the paper's* lists what our run shares with the paper: data, size, algorithm, repetitions. *All that can
 be had* means that only the data are not the paper's, because they are not published or not available.

@@ -50,7 +50,8 @@ FLOAT32 = 100.0  # multiples of float32's eps over the gap; a run stops at resid
 Check = Callable[[str, int, Path], None]
 # parameters with which an algorithm is exact, if its defaults are not
 EXACT_WITH: dict[str, dict[str, Any]] = {"dr_svd": {"rank": 10**6}, "sparse_pca": {"cardinality": 10**6}}
-PLAIN = [n for n, entry in TABLE.items() if entry.result is PCAResult and entry.algorithm.orthonormal]
+EXACT = {name: entry for name, entry in TABLE.items() if entry.algorithm.orthonormal and entry.algorithm.pooled}
+PLAIN = [name for name, entry in EXACT.items() if entry.result is PCAResult]
 ROBUST = [name for name, entry in TABLE.items() if issubclass(entry.result, RobustResult | TripleResult)]
 
 

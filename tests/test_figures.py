@@ -311,7 +311,10 @@ def test_components_that_are_not_those_of_all_rows_are_not_chosen_by_what_all_ro
     parts = evenly(ROWS["falling"], 3)
     with pytest.raises(RuntimeError, match=r"left a basis of 4 columns for 2 components.*Return 2 columns"):
         simulate(OtherComponents(oversample=2), parts, n_components=2)
+    with pytest.raises(RuntimeError, match=r"left a basis for n_components=0\.9\. .* pooled = False"):
+        simulate(OtherComponents(), parts, n_components=0.9)
     result = simulate(OtherComponents(), parts, n_components=2)
+    assert "may be a different direction" not in result.status.words
     assert result.residuals_ is None
     assert not result.is_pooled
     assert sine(result.components_, simulate("uda", parts, n_components=2).components_) < 1e-12

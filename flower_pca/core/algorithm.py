@@ -101,10 +101,12 @@ class Algorithm(Stage[S]):
         """Correct the run's status by the true residuals, which the closing stage has measured.
 
         The residuals of components that are not orthonormal are not used, because only the first of these
-        components is an eigenvector.
+        components is an eigenvector. Neither are those of components that are not meant to be eigenvectors of
+        the covariance of all rows.
         """
         status = model.status
-        if status is None or not (status.ok and self.orthonormal) or model.values is None or model.residuals is None:
+        meant = self.orthonormal and self.pooled
+        if status is None or not (status.ok and meant) or model.values is None or model.residuals is None:
             return status
         return replace(status, words=status.words + model.doubts)
 
@@ -333,7 +335,8 @@ class Iterative(Algorithm[I]):
         # A residual is at most theta_1 times the sine of the angle. If the residual is above tol although the
         # estimated angle is not, successive rounds agreed on something other than the leading subspace.
         status = super().verify(model)
-        if status is None or not (status.ok and self.orthonormal) or model.values is None or model.residuals is None:
+        meant = self.orthonormal and self.pooled
+        if status is None or not (status.ok and meant) or model.values is None or model.residuals is None:
             return status
         tol = Progress.begin(self.tolerance, model).tol
         first = max(float(model.values[0]), np.finfo(float).tiny)

@@ -350,12 +350,21 @@ class Position:
                 f"finish() of {algorithm.name} left a product of shape {product.shape}, but a basis of shape "
                 f"{basis.shape}. Set product to C times this basis, or to None."
             )
-        if basis is not None and not algorithm.pooled and basis.shape[1] > model.k and self._closing_chooses:
-            raise RuntimeError(
-                f"finish() of {algorithm.name} left a basis of {basis.shape[1]} columns for {model.k} components. The "
-                "closing stage would keep the columns along which all rows vary most, but the class sets pooled = "
-                f"False. Return {model.k} columns"
+        if basis is not None and not algorithm.pooled and self._closing_chooses:
+            chosen = (
+                "The closing stage would keep the columns along which all rows vary most, but the class sets pooled"
             )
+            if not isinstance(model.n_components, int):
+                raise RuntimeError(
+                    f"finish() of {algorithm.name} left a basis for n_components={model.n_components:g}. {chosen} = "
+                    "False. Close the run with a stage that keeps the order of the columns, such as oblique, or refuse "
+                    "a fraction."
+                )
+            if basis.shape[1] > model.k:
+                raise RuntimeError(
+                    f"finish() of {algorithm.name} left a basis of {basis.shape[1]} columns for {model.k} components. "
+                    f"{chosen} = False. Return {model.k} columns."
+                )
         for layer in layers:
             model = layer.end(model)
         return replace(self, model=model)

@@ -224,7 +224,9 @@ def _grouped(
     """Return the table of an opened file of row groups or record batches, which `again` opens once more."""
     schema = getattr(opened, "schema_arrow", None) or opened.schema
     names = [labels.clean(name) for name in schema.names]
-    features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
+    beside = with_ids(beside, ids)
+    index = _index_of_pandas(schema) - {*(columns or ()), *beside}
+    features, apart, words = chosen(file, [name for name in names if name not in index], columns, beside)
     # Map each cleaned name to the name in the file.
     spelt = {name: schema.names[names.index(name)] for name in (*features, *apart) if name}
     kinds = {name: schema.field(spelt[name]).type for name in features}
@@ -242,6 +244,13 @@ def _grouped(
     source = Groups(reopened, [spelt[name] for name in features], number_of_rows(opened), single=single)
     values = {name: _labels_of(opened, spelt[name]) for name in apart if name}
     return emptied(Table.of_file(file, held(source, file), features, values, words | bad, ids=ids), gaps)
+
+
+def _index_of_pandas(schema: Any) -> set[str]:
+    """Return the names of the columns in which pandas has stored the index of a data frame."""
+    described = (schema.pandas_metadata or {}).get("index_columns", ())
+    # An index that only counts the rows is described by a mapping, and is not stored as a column.
+    return {labels.clean(name) for name in described if isinstance(name, str)}
 
 
 def _labels_of(opened: Any, column: str) -> Array:

@@ -240,6 +240,28 @@ def test_a_file_that_changes_while_it_is_read_ends_the_run(tmp_path, monkeypatch
         np.asarray(read)
 
 
+@pytest.mark.parametrize("end", ["parquet", "feather"])
+@pytest.mark.parametrize("name", [None, "patient"])
+def test_the_index_of_a_data_frame_in_a_file_is_no_column_of_the_rows(end, name, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows = np.random.default_rng(0).standard_normal((30, 3))
+    frame = pandas.DataFrame(rows, columns=["a", "b", "c"], index=pandas.Index(list(range(0, 60, 2)), name=name))
+    path, kind = tmp_path / f"x.{end}", {"feather": "arrow"}.get(end, end)
+    if end == "parquet":
+        frame.to_parquet(path)
+    else:
+        feather = pytest.importorskip("pyarrow.feather")
+        pyarrow = pytest.importorskip("pyarrow")
+        feather.write_feather(pyarrow.Table.from_pandas(frame), path)
+    table = sources.make(str(path))
+    assert table.names == ("a", "b", "c")
+    np.testing.assert_array_equal(np.asarray(table.values), rows)
+    if name:
+        asked = sources.make(f"{kind}(path={str(path)!r}, ids='patient')")
+        assert asked.names == ("a", "b", "c")
+        assert list(asked.ids)[:2] == ["0", "2"]
+
+
 def test_cells_of_a_file_of_anndata_bring_their_names_and_labels(tmp_path):
     write_h5ad(tmp_path / "x.h5ad", rows_of_site(0))
     table = sources.table(str(tmp_path / "x.h5ad"))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
+from flower_pca.base.options import OPTIONS
 from flower_pca.base.version import __version__
 from flower_pca.commands import algorithms, check, common, leave, results, rows, run, spent, track, trust
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given, more = parser.parse_known_args(arguments)
     data = getattr(given, "data", None)
     if more and (data is None or any(word.startswith("-") for word in more)):
-        parser.error(f"unrecognized arguments: {' '.join(more)}")
+        parser.error(f"unrecognized arguments: {' '.join(more)}{_named_otherwise(more)}")
     wording = common.Wording(data or "x.csv", drops=hasattr(given, "drop"))
     try:
         if more:
@@ -85,6 +86,16 @@ def console() -> NoReturn:
         # Threads of Flower's engine may wait forever for nodes that have ended, so the process does not wait for them.
         os._exit(code)
     sys.exit(code)
+
+
+def _named_otherwise(words: Sequence[str]) -> str:
+    """Return a remedy if one of these options is the name of a setting in Python, or ""."""
+    for word in words:
+        written, _, _ = word.partition("=")
+        option = OPTIONS.get(written.removeprefix("--").replace("-", "_"), written)
+        if option != written:
+            return f". Use {option} instead of {written}."
+    return ""
 
 
 def _parser() -> argparse.ArgumentParser:

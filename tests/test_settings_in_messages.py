@@ -255,3 +255,15 @@ def test_a_percentage_is_a_number_of_components(folder_of_tables, capsys):
         flower_pca(capsys, "run", "x.csv", "--components", "many")
     said = "it must be a number, a share such as 0.95 or 95%, or signal or shared, not 'many'"
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("written", "option"), [("--n-components", "--components"), ("--n_components=3", "--components"), ("--x", "")]
+)
+def test_a_name_of_python_as_an_option_of_the_command_is_answered_with_the_option(written, option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "x.csv", written])
+    assert ended.value.code == 2
+    words = capsys.readouterr().err.splitlines()[-1]
+    assert words.startswith(f"flower-pca: error: unrecognized arguments: {written}")
+    assert words.endswith(f"Use {option} instead of {written.partition('=')[0]}." if option else written)

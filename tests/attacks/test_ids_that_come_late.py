@@ -7,7 +7,7 @@ from test_versions import people
 
 from flower_pca import cli
 
-pytestmark = pytest.mark.usefixtures("home")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("home")]
 
 D = 12
 RNG = np.random.default_rng(0)

@@ -6,12 +6,12 @@ from builders import two_lead
 from masked import Run
 from test_protocol import upload
 
-from flower_pca.core.stage import Reply
+from flower_pca import client_half
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking.messages import Phase
 
 FIVE, VICTIM, HELPER, SUM = two_lead(5), 2, 0, 1
-PATIENCE = 40  # steps of fixed point: two draws of the noise that blurs its last digits
+NEAR = 40  # steps of fixed point: two draws of the noise that blurs its last digits
 
 
 def shares_of_the_victim(run, helpers):
@@ -33,7 +33,7 @@ def shares_of_the_victim(run, helpers):
                 "mask.dropped": np.array(gone, dtype=np.int64),
             }
             # A client that helps answers twice, so its memory is a copy.
-            up = run.told(client, asked)
+            up, _ = client_half.answer("masked", asked, run.nodes[client], dict(run.memories[client]))
             if not survived:
                 found["mask.keys"].append((client, up["mask.keys"][0].tobytes()))
                 continue
@@ -42,24 +42,14 @@ def shares_of_the_victim(run, helpers):
     return found
 
 
-class Told(Run):
-    """A run in which a server asks what it likes, and clients answer as often as it asks."""
-
-    def told(self, client, arrays):
-        from flower_pca import client_half
-
-        return client_half.answer("masked", arrays, self.nodes[client], dict(self.memories[client]))[0]
-
-
 @pytest.mark.parametrize("helpers", [(), (HELPER,)], ids=["no help", "one client helps"])
 def test_one_client_of_five_helps_a_lying_server_to_both_secrets_of_another(helpers):
     """Three shares of each are needed, and five clients give five; with the help of one, there are six."""
-    run = Told(FIVE, "ssi").until("upload", SUM)
+    run = Run(FIVE, "ssi").until("upload", SUM)
     message = run.message()
     needed = run.session.group.needed
-    replies = [run.answer(message, i) for i in message.to]
     run.sent.append(message)
-    run.came.append({r.client: r.arrays for r in replies if isinstance(r, Reply)})
+    run.came.append({i: run.answer(message, i).arrays for i in message.to})
     found = shares_of_the_victim(run, helpers)
     assert needed == 3
     assert sum(map(len, found.values())) == 5 + len(helpers)
@@ -70,4 +60,4 @@ def test_one_client_of_five_helps_a_lying_server_to_both_secrets_of_another(help
     y = upload(run, VICTIM, key, selves)
     up, _ = run.session.position.stage.client(messages.plain(message.arrays), run.nodes[VICTIM], {})
     truth = fixed.encode(up, messages.bounds(message.arrays), 5)
-    assert np.abs((y - truth).view(np.int64)).max() < PATIENCE
+    assert np.abs((y - truth).view(np.int64)).max() < NEAR

@@ -1,10 +1,13 @@
 """What runs of krylov reveal with few columns and with many, as docs/privacy.md says it."""
 
 import numpy as np
+import pytest
 
 from flower_pca import simulate
 from flower_pca.audit import audit
 from sims.common import problems
+
+pytestmark = pytest.mark.slow
 
 
 def test_with_sixty_columns_the_server_knows_all_numbers_of_c_after_nine_messages():

@@ -305,7 +305,7 @@ def test_a_node_that_is_silent_twice_is_asked_no_more():
 def test_where_all_nodes_are_left_out_the_first_reason_is_said():
     grid = grid_of(SHARDS)
     grid.tamper = lambda message, reply: BAD_REPLIES["nan"][0](message, reply)
-    with pytest.raises(NotEnoughNodes, match=r"5 left out, the first because: .*must be finite"):
+    with pytest.raises(NotEnoughNodes, match=r"has excluded 5, the first because: .*must be finite"):
         strategy("krylov", min_nodes=2).fit(grid)
 
 

@@ -378,8 +378,8 @@ def asked_share(says: Arrays, summed: int) -> float:
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
         got = "several numbers" if among.ndim else f"{among} clients"
         raise ProtocolError(
-            f"A message divides its noise among {got}, but only 1 to {summed} clients are possible, because the server "
-            f"sees sums of {summed} answers. {OTHER_SERVER}"
+            f"A message divides its noise among {got}, but the server may see a sum of only "
+            f"{labels.count(summed, 'answer')}. {OTHER_SERVER}"
         )
     return noise_share(std, int(among))
 

@@ -177,7 +177,7 @@ def test_a_node_warns_of_a_ledger_in_another_folder_that_knows_its_rows(how, tmp
     second = Node(3, rows, max_columns=99, memory_dir=tmp_path / "second")
     for _ in "12":
         second.ask("ssi", {"Z": ONE})
-    said = [record.getMessage() for record in caplog.records if "also knows the rows of this node" in record.message]
+    said = [record.getMessage() for record in caplog.records if "also covers the rows of this node" in record.message]
     assert len(said) == 1
     assert str(tmp_path / "first" / "flower_pca-ledger-0.npz") in said[0]
     assert "others" not in said[0]

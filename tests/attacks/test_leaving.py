@@ -128,4 +128,4 @@ def test_a_site_that_was_in_no_sum_has_nothing_to_leave(four, tmp_path, capsys):
     leave(configs[3], "--go", "--consent", consent, "--yes")
     elsewhere = configs[0].replace(str(tmp_path / "memory"), str(tmp_path / "elsewhere"))
     assert leave(elsewhere, "--consent", consent, "--yes") == 2
-    assert "has sums with the node of the key SHA256:" in capsys.readouterr().err
+    assert "records a sum with the node whose key is SHA256:" in capsys.readouterr().err

@@ -352,7 +352,7 @@ def test_a_message_about_names_does_not_reveal_the_number_of_rows(tmp_path):
 def test_c_that_fits_by_itself_alone_is_refused_under_masks(tmp_path):
     sums = Sums(signed(tmp_path, [LONG[:, :1700], LONG[:, 1:1701]]), algorithm="covariance")
     parts = {"C": (1700 * 1701 // 2,), "n": ()}
-    with pytest.raises(RefusedError, match="covariance forms a matrix of 1700 x 1700 columns"):
+    with pytest.raises(RefusedError, match="covariance forms a matrix of size 1700 x 1700"):
         sums.sum("covariance", {"columns": np.array(1700)}, parts, dict.fromkeys(parts, 1e6))
 
 

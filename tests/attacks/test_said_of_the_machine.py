@@ -69,7 +69,7 @@ def test_no_path_and_no_cell_leaves_a_node(case, kind, tell, tmp_path):
     assert "Geheim" not in told
     assert str(tmp_path) not in told
     assert any(
-        "of this node cannot be used: " in line or "This node cannot answer: " in line for line in lines
+        "of this node cannot be used: " in line or "kept this node from answering: " in line for line in lines
     )  # The operator sees the whole message.
 
 

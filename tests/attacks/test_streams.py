@@ -41,7 +41,7 @@ def test_a_stream_without_an_end_is_not_read_through(step):
     taken = []
     batches = (taken.append(i) or X[:BATCH] for i in itertools.count())
     endless = node("st_miss", batches)
-    with pytest.raises(RefusedError, match="more than 10000 steps ahead of the iterator of"):
+    with pytest.raises(RefusedError, match="more than 10,000 steps ahead of the iterator of"):
         endless.ask("st_miss", {**MESSAGE, "step": step})
     assert len(taken) <= 1
     assert endless.ask("st_miss", {**MESSAGE, "step": 3})["rows"] == BATCH
@@ -52,11 +52,13 @@ def test_a_stream_without_an_end_is_not_read_through(step):
 def test_a_node_without_rows_makes_no_product_longer_than_its_rows_could_be(source, length):
     asked = {**MESSAGE, "width": 20, "d": length}
     with pytest.raises(
-        RefusedError, match=r"A run of .* columns asks for|The rows of the client have .*, but the run has had"
+        RefusedError,
+        match=r"A run with .* columns of data asks for|The rows of the client have .*, but the run has had",
     ):
         node("st_miss", source).ask("st_miss", asked)
     with pytest.raises(
-        RefusedError, match=r"A run of .* columns asks for|The rows of the client have .*, but the run has had"
+        RefusedError,
+        match=r"A run with .* columns of data asks for|The rows of the client have .*, but the run has had",
     ):
         node("st_miss", source).ask("st_miss", {**asked, "width": 1, "block": np.zeros((3, 1000))})
 

@@ -40,6 +40,21 @@ HELD = {
         "test_named_nodes.py::test_the_columns_of_a_run_are_picked_by_nodes",
     ),
     "A node opens no connection of its own": ("test_impact_assessment.py::test_a_node_opens_no_connection_of_its_own",),
+    "The result is written on the SuperLink's machine": (
+        "deployment/test_reach.py::test_the_result_is_written_where_the_superlink_runs_for_whoever_starts_a_run",
+    ),
+    "Flower itself reports when its programs start": (
+        "test_what_flower_reports.py::test_programs_report_that_they_start_and_ask_for_a_newer_version",
+        "test_what_flower_reports.py::test_a_node_reports_that_it_ends",
+        "test_what_flower_reports.py::test_a_report_has_facts_about_the_machine_and_no_rows",
+        "test_what_flower_reports.py::test_with_the_variable_nothing_is_reported",
+    ),
+    "The unit and the containers set it": (
+        "test_what_flower_reports.py::test_the_unit_and_the_images_have_the_variable",
+    ),
+    "Flower also asks `api.flower.ai`": (
+        "test_what_flower_reports.py::test_flower_asks_for_a_newer_version_unless_another_variable_is_set",
+    ),
     "At a node with default rules, two tables": (
         "privacy/test_fixed_answers.py::test_whatever_is_asked_the_same_statistics_give_the_same_answer",
         "privacy/test_fixed_answers.py::test_answers_from_measured_statistics_read_no_rows",
@@ -218,7 +233,7 @@ ADVICE = (
     "The purpose is for you",
     "The program cannot answer this",
     "What leaves is personal data unless",
-    "So a SuperLink or a recipient",
+    "So a SuperLink, or a recipient",
     "See ",
     "The program cannot decide",
     "The site has the person's row",

@@ -276,7 +276,8 @@ def drive(
         See `rounds`.
     """
     if checkpoint is None:
-        for _ in rounds(run, transport, step):
+        for message in rounds(run, transport, step):
+            del message  # so that its arrays are not in memory beside those of the next message
             for watcher in watchers:
                 watcher.before_keeping(run)
             for watcher in watchers:
@@ -300,7 +301,8 @@ def _drive_with_checkpoint(
                 arrays |= trail.read(header, state.keep)
             transport.resume(header, arrays)
             run.restore(header, arrays)
-    for _ in rounds(run, transport, step):
+    for message in rounds(run, transport, step):
+        del message
         for watcher in watchers:
             watcher.before_keeping(run)
         # The steps come first, because the checkpoint refers to them.

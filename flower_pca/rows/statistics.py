@@ -48,6 +48,8 @@ _LARGEST: Final = 2**27  # entries of C or R
 # Rows stored by columns count alleles, and their products in whole numbers need no memory. On 585 x 60,000 counts such
 # a product with 12 columns takes .16 s, and .13 s with R, which takes 3.9 s and 281 MB once.
 _LARGEST_COUNTED: Final = 2**24  # entries of C or R of rows stored by columns
+# Up to so many rows LAPACK reflects one at a time, with the same bits whatever room it has.
+_ONE_BY_ONE: Final = 128
 _COLUMNS: Final = 64  # sparse columns that are multiplied at a time
 _FILE: Final = "statistics of the rows"
 
@@ -315,7 +317,8 @@ def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Arra
         part[np.isnan(part)] = 0.0
         start += len(block)
     rest = rows.sum(axis=0)
-    work = int(lapack.dgeqrf_lwork(*rows.shape)[0])
+    # Room for 32 rows would be more than the rows themselves.
+    work = rows.shape[1] if len(rows) <= _ONE_BY_ONE else int(lapack.dgeqrf_lwork(*rows.shape)[0])
     R = lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0]
     # np.triu would make a copy as large as the rows.
     for j in range(min(R.shape)):

@@ -335,6 +335,8 @@ class Opening(Stage[OpeningState]):
         Q, R = linalg.qr(block)
         whole = np.all(total.get("count", n) == n)
         known = whole and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
+        sites = _sites(state, frame)
+        linalg.forget_block()  # It would stay in memory for the whole run.
         return after_opening(
             model,
             frame=frame,
@@ -346,7 +348,7 @@ class Opening(Stage[OpeningState]):
             eps=float(total["eps"]),
             trace=float(np.sum(squares / frame.divisor**2)),
             offset=n * float(np.sum((off / frame.divisor) ** 2)),
-            sites=_sites(state, frame),
+            sites=sites,
             # without a product, the start gets a power step
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
@@ -508,7 +510,10 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
     weighted = float(a["n"]) * float(b["n"]) / both.n * e
     along = e @ _block(state, len(e))
     between = np.dot(weighted[:, None], along[None])
-    found["product"] = a["product"].astype(np.float64) + b["product"] + between
+    product = a["product"].astype(np.float64)
+    product += b["product"]
+    product += between
+    found["product"] = product
     return found
 
 

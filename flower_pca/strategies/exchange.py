@@ -10,6 +10,7 @@ The log is Flower's own logger, so that a run reads as Flower's users know it.
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -23,6 +24,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from flower_pca.base.errors import FlowerPCAError
+from flower_pca.strategies import memory
+from flower_pca.wire import records
 
 _logger: Final = logging.getLogger("flwr")
 log: Final = _logger.log
@@ -47,14 +50,12 @@ _logger.addFilter(_SentenceAlone())
 
 # Seconds between two polls, which grow while nothing arrives
 _SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2
-# Flower's engine searches all pending messages for every node, so more messages make it slower.
-WINDOW: Final = 32
 # Every poll may take at least this many seconds, because the server may be slow itself.
 _LEAST: Final = 1.0
 
 
 def exchange(
-    grid: Grid, nodes: Sequence[int], compose: Callable[[int], Message], *, timeout: float, window: int = WINDOW
+    grid: Grid, nodes: Sequence[int], compose: Callable[[int], Message], *, timeout: float, window: int = memory.WINDOW
 ) -> Iterator[tuple[int, Message | str]]:
     """Ask every node, and yield (node, reply) in the order of `nodes`, or the reason why there is no reply.
 
@@ -63,6 +64,9 @@ def exchange(
     nothing from their time. It is given up by a poll that begins after its time and brings nothing,
     because as long as replies arrive, its own may be among the next ones. If the SuperLink does not
     answer for this long, the exchange ends, also for the nodes that are not asked yet.
+
+    The replies to large messages are fetched one at a time, so that the others stay at the SuperLink
+    until their turn.
     """
     under_way = _Exchange(grid, timeout)
     waiting = deque(nodes)
@@ -74,6 +78,8 @@ def exchange(
                 while waiting and under_way.load < window and not under_way.thread.busy:
                     to = waiting.popleft()
                     under_way.send(to, compose(to))
+                    if under_way.large and not waiting:
+                        gc.collect()  # Flower's records refer to themselves, so only this releases what was sent.
                 if under_way.look():
                     pause = _SHORTEST
                 elif node not in under_way.arrived:
@@ -115,6 +121,7 @@ class _Exchange:
     def __init__(self, grid: Grid, timeout: float) -> None:
         self.thread = _CallThread()
         self.arrived: dict[int, Message | str] = {}
+        self.large = False  # whether a message was large
         self._grid, self._timeout = grid, timeout
         self._sent: dict[str, int] = {}
         self._due: dict[int, float] = {}  # until when each node may answer
@@ -132,6 +139,7 @@ class _Exchange:
     def send(self, node: int, message: Message) -> None:
         """Ask a node."""
         self._due[node] = time.monotonic() + self._timeout
+        self.large = self.large or records.size_of(message.content) > memory.LARGE
         self._call(partial(self._grid.push_messages, [message]), partial(self._note, node))
 
     def look(self) -> bool:
@@ -139,9 +147,15 @@ class _Exchange:
         Return whether any came.
         """
         before, began = len(self._due), time.monotonic()
-        answered = self._call(partial(self._grid.pull_messages, list(self._sent)), self._take)
-        if answered and len(self._due) < before:
-            return True
+        polls = [list(self._sent)]
+        if self.large:
+            polls = [[identity] for identity in self._sent]
+        for identities in polls:
+            answered = self._call(partial(self._grid.pull_messages, identities), self._take)
+            if answered and len(self._due) < before:
+                return True
+            if not answered:
+                break
         # The time is that of the poll's beginning, because replies that arrive during the poll come with the
         # next one.
         self.give_up([node for node, due in self._due.items() if due <= began])

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from flower_pca.base.labels import count
-from flower_pca.strategies.exchange import WINDOW
 
 # From this size on (in bytes), the memory of a message is logged, and released at once.
 LARGE: Final = 2**24
+# Messages in flight. Flower's engine searches all pending messages for every node, so more messages make it slower.
+WINDOW: Final = 32
 # The memory of each process in multiples of a message, measured with messages of 100 MB to two sites and
 # replies of this size: docs/deployment.md
 _OF_CLIENT, _OF_NODE, _OF_LINK = 4, 4, 3

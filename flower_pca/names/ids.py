@@ -23,11 +23,19 @@ _SLOW: Final = 2**14
 _LISTED: Final = 5
 
 
-def texts(values: Iterable[Any]) -> tuple[str, ...]:
+class Ids(tuple[str, ...]):
+    """Ids as they are compared: see `texts`."""
+
+    __slots__ = ()
+
+
+def texts(values: Iterable[Any]) -> Ids:
     """Return ids as they are compared: text without surrounding blanks, and 7 for 7.0, as columns with missing values
     have it.
     """
-    return tuple(_text(value) for value in values)
+    if isinstance(values, Ids):
+        return values
+    return Ids(_text(value) for value in values)
 
 
 def order(ids: Sequence[str], who: str) -> Array:

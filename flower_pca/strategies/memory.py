@@ -16,7 +16,7 @@ LARGE: Final = 2**24
 WINDOW: Final = 32
 # The memory of each process in multiples of a message, measured with messages of 100 MB to two sites and
 # replies of this size: docs/deployment.md
-_OF_CLIENT, _OF_NODE, _OF_LINK = 4, 4, 3
+_OF_CLIENT, _OF_NODE, _OF_LINK = 8, 5, 4
 _MEMORY: Final = Path("/proc/meminfo")
 
 
@@ -34,7 +34,8 @@ def words_of(size: int, sites: int) -> str:
     return (
         f"A message takes {megabytes[0]}. For messages to {count(sites, 'site')}, the ServerApp needs about "
         f"{megabytes[1]} of memory, in addition to the blocks that the algorithm keeps. Each ClientApp needs about "
-        f"{others[0]} in addition to its rows, each SuperNode {others[1]}, and the SuperLink {others[2]}."
+        f"{others[0]} in addition to its rows and their statistics, each SuperNode {others[1]}, and the SuperLink "
+        f"{others[2]}."
     )
 
 

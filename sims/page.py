@@ -32,9 +32,9 @@ paper's experiments again, with the paper's numbers beside ours.
 WORDS: Final = """## How to read the pages
 
 A claim or an item is *same* if our numbers differ from the paper's by no more than they vary between shuffles and
-starts, or if a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper and the numbers
-differ, *in part* if some of it holds, and *differs* if not. Below some tables, ticks and crosses show which statements
-a program has checked against the table.
+starts, or if a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper and
+the numbers differ, *in part* if some of it holds, and *differs* if not. Below some tables, ticks and crosses show
+which statements a program has checked against the table.
 
 The cause of a difference is one of four:
 

@@ -258,7 +258,7 @@ def test_no_run_makes_a_real_node_draw_rows_without_end(spec, app_run, tmp_path)
     nodes, shards = deployed(tmp_path)
     result, lines = app_run([*nodes, simulated(4)[3]], engine=False, data=f"synthetic({spec})")
     assert is_pca_of(result, shards)
-    words = "A node draws at most 10,000,000 random entries (n d for the rows, and d d for each client), but this run asks for"
+    words = "A node draws at most 10,000,000 random entries (n d for the rows, and d d for each client), but this run"
     assert any(words in line for line in lines)
 
 

@@ -20,6 +20,7 @@ from questions import NAMED, SHORT
 from results import assert_same_bits
 
 from flower_pca import clients, registry, simulate, strategies, wire
+from flower_pca.base import linalg
 from flower_pca.core import tally
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.strategies import PCAStrategy, TrackingStrategy, arrays_of, memory, pca
@@ -148,6 +149,50 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
     strategies.SSI(n_components=2, max_rounds=3).fit(grid)
     assert len(held) >= 2 * len(SHARDS)
     assert set(held) == {(0, 0, 0)}
+
+
+def test_replies_to_large_messages_are_fetched_one_at_a_time(monkeypatch):
+    """So the replies of other nodes do not fill the server's memory while one is merged."""
+    grid, held, merge = grid_of(SHARDS), [], tally.Tally._check_in
+
+    def look(self, reply, position):
+        if self._sent.stage == "ssi":
+            held.append(len(grid._ready))
+        merge(self, reply, position)
+
+    monkeypatch.setattr(tally.Tally, "_check_in", look)
+    monkeypatch.setattr(memory, "LARGE", 0)
+    result = strategies.SSI(n_components=2, max_rounds=3).fit(grid)
+    assert held == [4, 3, 2, 1, 0] * (len(held) // 5)
+    assert_same_bits(result, strategies.SSI(n_components=2, max_rounds=3).fit(grid_of(SHARDS)))
+
+
+def test_a_silent_node_does_not_keep_replies_to_large_messages_from_being_fetched(monkeypatch):
+    grid = grid_of(SHARDS)
+    monkeypatch.setattr(memory, "LARGE", 0)
+    grid.delay = lambda message: 10**6 if message.metadata.dst_node_id == grid.node(0) else 0
+    result = strategies.SSI(n_components=2, max_rounds=3, round_timeout=0.5).fit(grid)
+    assert {r.answered for r in result.history if r.stage == "ssi"} == {4}
+
+
+def test_no_block_of_an_earlier_message_stays_at_the_server(monkeypatch):
+    """Neither the block of the message before, nor the one that was drawn for the opening."""
+    grid, blocks, known = grid_of(SHARDS), [], []
+    ask = Nodes.ask
+
+    def look(self, message):
+        gc.collect()
+        known.append(sum(block() is not None for block in blocks))
+        if message.stage == "ssi":
+            blocks.append(weakref.ref(message))
+            assert linalg._large_block.cache_info().currsize == 0
+        return ask(self, message)
+
+    monkeypatch.setattr(Nodes, "ask", look)
+    monkeypatch.setattr(linalg, "_DRAWN", 1)
+    strategies.SSI(n_components=2, max_rounds=5).fit(grid)
+    assert len(blocks) >= 4
+    assert set(known) == {0}
 
 
 @pytest.mark.parametrize("kilobytes", [10, 10**9])

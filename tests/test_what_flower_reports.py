@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 import warnings
 from importlib.util import find_spec, module_from_spec
 from types import SimpleNamespace
@@ -61,6 +62,11 @@ def test_a_report_has_facts_about_the_machine_and_no_rows(monkeypatch):
     assert (said["event_type"], said["event_details"]) == ("RUN_SUPERNODE_ENTER", {})
     assert set(said) == {"event_type", "event_details", "context"}
     assert set(said["context"]) == {"partner", "source", "cluster", "date", "flower", "hw", "platform"}
+    again, told = telemetry_in(monkeypatch, "1")
+    again.create_event(again.EventType.RUN_SUPERNODE_LEAVE, {"exit_code": 0})
+    later = json.loads(told[0].data)
+    assert later["event_details"] == {"exit_code": 0}
+    assert uuid.UUID(later["context"]["source"]) == uuid.UUID(said["context"]["source"])  # It is kept in a file.
 
 
 def test_with_the_variable_nothing_is_reported(monkeypatch):

@@ -254,7 +254,8 @@ def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
     """Return the Ritz values of C on span(Z) for Y = CZ, largest first, the rotated Z and Y, and the residuals."""
     values, W = eigh_descending(Z.T @ Y)
     Z, Y = Z @ W, Y @ W
-    return values, Z, Y, column_norms(Y - Z * values)
+    rest = Z * values
+    return values, Z, Y, column_norms(np.subtract(Y, rest, out=rest))
 
 
 def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
@@ -300,6 +301,11 @@ def _box_muller(d: int, p: int, seed: int) -> Array:
 
 _small_block = lru_cache(maxsize=4)(_box_muller)
 _large_block = lru_cache(maxsize=1)(_box_muller)
+
+
+def forget_block() -> None:
+    """Release the large block that `random_block` keeps."""
+    _large_block.cache_clear()
 
 
 def random_basis(d: int, p: int, seed: int) -> Array:

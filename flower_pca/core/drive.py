@@ -277,7 +277,8 @@ def drive(
         A function that sends a message and lets the run advance: see `rounds`.
     """
     if checkpoint is None:
-        for _ in rounds(run, transport, step):
+        for message in rounds(run, transport, step):
+            del message  # so that its arrays are not in memory beside those of the next message
             for watcher in watchers:
                 watcher.before_keeping(run)
             for watcher in watchers:
@@ -301,7 +302,8 @@ def _drive_with_checkpoint(
                 arrays |= trail.read(header, state.keep)
             transport.resume(header, arrays)
             run.restore(header, arrays)
-    for _ in rounds(run, transport, step):
+    for message in rounds(run, transport, step):
+        del message
         for watcher in watchers:
             watcher.before_keeping(run)
         # The steps come first, because the checkpoint refers to them.

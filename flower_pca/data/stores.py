@@ -21,6 +21,7 @@ from flower_pca.names import annotated
 from flower_pca.names.columns import Columns, enumeration
 from flower_pca.names.table import Table
 
+_NAMES_AT_ONCE: Final = 2**16
 _NAMES: Final = ("feature_names", "columns")  # Arrays with these names hold the names of the columns.
 
 
@@ -215,8 +216,11 @@ def _index(group: Any) -> list[str]:
     if not hasattr(group, "keys"):  # Old versions of anndata wrote an array of records, one for each row.
         values = np.asarray(group[:])
         return [_decoded(value) for value in values[(values.dtype.names or ("index",))[0]].tolist()]
-    name = group.attrs.get("_index", "_index")
-    return [_decoded(value) for value in _values(group[name]).tolist()]
+    stored = group[group.attrs.get("_index", "_index")]
+    if not _is_text(stored):
+        return [_decoded(value) for value in _values(stored).tolist()]
+    # Names of millions of cells take several times their memory while they are decoded.
+    return [name for i in range(0, len(stored), _NAMES_AT_ONCE) for name in stored.asstr()[i : i + _NAMES_AT_ONCE]]
 
 
 def _decoded(value: Any) -> str:

@@ -23,12 +23,20 @@ _SLOW: Final = 2**14
 _LISTED: Final = 5  # maximum number of ids that a message lists
 
 
-def texts(values: Iterable[Any]) -> tuple[str, ...]:
+class Ids(tuple[str, ...]):
+    """Ids in the form in which they are compared: see `texts`."""
+
+    __slots__ = ()
+
+
+def texts(values: Iterable[Any]) -> Ids:
     """Return ids in the form in which they are compared: as text without surrounding blanks.
 
     A column with missing values stores 7 as 7.0, so both become "7".
     """
-    return tuple(_text(value) for value in values)
+    if isinstance(values, Ids):
+        return values
+    return Ids(_text(value) for value in values)
 
 
 def order(ids: Sequence[str], who: str) -> Array:

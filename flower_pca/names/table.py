@@ -277,8 +277,12 @@ class Table:
 
         Consecutive rows of a memory-mapped file are not copied.
         """
-        # An object array keeps the ids as Python strings.
-        known = self.ids and tuple(np.array(self.ids, dtype=object)[rows])
+        rows = _stretch(rows)
+        known = self.ids
+        if known and isinstance(rows, slice):
+            known = ids.Ids(known[rows])
+        elif known:  # An object array keeps the ids as Python strings.
+            known = ids.Ids(np.array(known, dtype=object)[rows])
         texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
         beside = {name: np.asarray(cells)[rows] for name, cells in self.beside.items()}
         origin = self.origin and self.origin.some(rows)
@@ -421,20 +425,27 @@ def cells(
     return table.pick(annotated.marked(table.names or (), marks, f"The AnnData object of {who}"))
 
 
+def _stretch(rows: Any) -> Any:
+    """Return indices of consecutive rows as a slice, because each part of a table takes one without a copy."""
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu":
+        return rows
+    if len(rows) == 0:
+        return slice(0)
+    first, last = int(rows[0]), int(rows[-1])
+    if first >= 0 and last - first + 1 == len(rows) and np.all(np.diff(rows) == 1):
+        return slice(first, last + 1)
+    return rows
+
+
 def _rows_of(values: Any, rows: Any) -> Any:
     """Return the rows that a slice, an array of indices or a mask selects."""
     if adapters.is_stored(values):
+        if isinstance(rows, slice):
+            return adapters.take(adapters.of(values), np.arange(*rows.indices(len(values))))
         return adapters.take(adapters.of(values), np.arange(len(values))[rows])
     if hasattr(values, "tocsr"):
         return values.tocsr()[rows]
-    known = np.asanyarray(values)
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in "iu":
-        if len(rows) == 0:
-            return known[:0]
-        first, last = int(rows[0]), int(rows[-1])
-        if last - first + 1 == len(rows) and np.all(np.diff(rows) == 1):
-            return known[first : last + 1]
-    return known[rows]
+    return np.asanyarray(values)[rows]
 
 
 def _columns_of(values: Any, places: Array) -> Any:

@@ -48,6 +48,8 @@ _LARGEST: Final = 2**27  # maximum number of entries of C or R, which take one g
 # Rows stored by columns hold allele counts, and their products in whole numbers need no memory. On 585 x 60,000 counts,
 # a product with 12 columns takes 0.16 s in whole numbers, and 0.13 s with R, which takes 3.9 s and 281 MB once.
 _LARGEST_COUNTED: Final = 2**24  # maximum number of entries of C or R for rows stored by columns
+# With at most this many rows, LAPACK computes R one reflection at a time, with the same bits for any size of workspace.
+_ONE_BY_ONE: Final = 128
 _COLUMNS: Final = 64  # number of sparse columns that are multiplied at a time
 _FILE: Final = "statistics of the rows"
 
@@ -317,7 +319,8 @@ def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Arra
         part[np.isnan(part)] = 0.0
         start += len(block)
     rest = rows.sum(axis=0)
-    work = int(lapack.dgeqrf_lwork(*rows.shape)[0])
+    # Room for 32 rows would be more than the rows themselves.
+    work = rows.shape[1] if len(rows) <= _ONE_BY_ONE else int(lapack.dgeqrf_lwork(*rows.shape)[0])
     R = lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0]
     # np.triu would make a copy as large as the rows.
     for j in range(min(R.shape)):

@@ -347,6 +347,8 @@ class Opening(Stage[OpeningState]):
         Q, R = linalg.qr(block)
         whole = np.all(total.get("count", n) == n)
         known = whole and (R.size == 0 or np.linalg.cond(R) <= _LARGEST_CONDITION)
+        sites = _sites(state, frame)
+        linalg.forget_block()  # The block would stay in memory for the whole run.
         return after_opening(
             model,
             frame=frame,
@@ -358,7 +360,7 @@ class Opening(Stage[OpeningState]):
             eps=float(total["eps"]),
             trace=float(np.sum(squares / frame.divisor**2)),
             offset=n * float(np.sum((off / frame.divisor) ** 2)),
-            sites=_sites(state, frame),
+            sites=sites,
             # If the product is not usable as such, its columns still give a better start, as after a power step.
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
@@ -528,7 +530,10 @@ def _merge_answers(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
     weighted = float(a["n"]) * float(b["n"]) / both.n * e
     along = e @ _block(state, len(e))
     between = np.dot(weighted[:, None], along[None])
-    found["product"] = a["product"].astype(np.float64) + b["product"] + between
+    product = a["product"].astype(np.float64)
+    product += b["product"]
+    product += between
+    found["product"] = product
     return found
 
 

@@ -10,6 +10,7 @@ The module logs to Flower's logger, so that the log of a run looks familiar to F
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -23,6 +24,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from flower_pca.base.errors import FlowerPCAError
+from flower_pca.strategies import memory
+from flower_pca.wire import records
 
 _logger: Final = logging.getLogger("flwr")
 log: Final = _logger.log
@@ -48,14 +51,12 @@ _logger.addFilter(_WithoutTraceback())
 
 # The pause between two polls grows from the shortest to the longest number of seconds while nothing arrives.
 _SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2
-# The number of messages in flight is limited, because Flower searches all pending messages for every node.
-WINDOW: Final = 32
 # Every call may take at least this many seconds, because the SuperLink itself may be slow.
 _LEAST: Final = 1.0
 
 
 def exchange(
-    grid: Grid, nodes: Sequence[int], compose: Callable[[int], Message], *, timeout: float, window: int = WINDOW
+    grid: Grid, nodes: Sequence[int], compose: Callable[[int], Message], *, timeout: float, window: int = memory.WINDOW
 ) -> Iterator[tuple[int, Message | str]]:
     """Send a message to every node, and yield (node, reply) in the order of `nodes`.
 
@@ -65,6 +66,9 @@ def exchange(
     time. A node is given up if a poll begins after the node's time and returns no replies. As long as replies
     arrive, the node's reply may be among the next ones. If the SuperLink does not answer for `timeout` seconds,
     the exchange ends, even for nodes whose messages have not been sent yet.
+
+    The replies to large messages are fetched one at a time, so that the other replies stay at the SuperLink
+    until their turn.
     """
     under_way = _Exchange(grid, timeout)
     waiting = deque(nodes)
@@ -76,6 +80,8 @@ def exchange(
                 while waiting and under_way.load < window and not under_way.thread.busy:
                     to = waiting.popleft()
                     under_way.send(to, compose(to))
+                    if under_way.large and not waiting:
+                        gc.collect()  # Flower's records refer to themselves, so only this releases what was sent.
                 if under_way.look():
                     pause = _SHORTEST
                 elif node not in under_way.arrived:
@@ -117,6 +123,7 @@ class _Exchange:
     def __init__(self, grid: Grid, timeout: float) -> None:
         self.thread = _CallThread()
         self.arrived: dict[int, Message | str] = {}
+        self.large = False  # whether a message was large
         self._grid, self._timeout = grid, timeout
         self._sent: dict[str, int] = {}
         self._due: dict[int, float] = {}  # the time until which each node may answer
@@ -134,6 +141,7 @@ class _Exchange:
     def send(self, node: int, message: Message) -> None:
         """Send a message to a node."""
         self._due[node] = time.monotonic() + self._timeout
+        self.large = self.large or records.size_of(message.content) > memory.LARGE
         self._call(partial(self._grid.push_messages, [message]), partial(self._store_identity, node))
 
     def look(self) -> bool:
@@ -142,9 +150,15 @@ class _Exchange:
         If there were none, give up the nodes whose time is over.
         """
         before, began = len(self._due), time.monotonic()
-        answered = self._call(partial(self._grid.pull_messages, list(self._sent)), self._store_replies)
-        if answered and len(self._due) < before:
-            return True
+        polls = [list(self._sent)]
+        if self.large:
+            polls = [[identity] for identity in self._sent]
+        for identities in polls:
+            answered = self._call(partial(self._grid.pull_messages, identities), self._store_replies)
+            if answered and len(self._due) < before:
+                return True
+            if not answered:
+                break
         # The start of the poll counts, because replies that arrive during the poll are returned by the next poll.
         self.give_up([node for node, due in self._due.items() if due <= began])
         return False

@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Final
 
 from flower_pca.base.labels import count
-from flower_pca.strategies.exchange import WINDOW
 
 # If a message has at least this many bytes, its memory is logged, and released as soon as possible.
 LARGE: Final = 2**24
+# The number of messages in flight is limited, because Flower searches all pending messages for every node.
+WINDOW: Final = 32
 # The memory of each process as a multiple of the message size, measured with messages and replies of 100 MB for
 # two sites (see docs/deployment.md)
-_PER_CLIENT, _PER_NODE, _PER_LINK = 4, 4, 3
+_PER_SERVER, _PER_CLIENT, _PER_NODE, _PER_LINK = 11, 8, 5, 4
 _MEMORY: Final = Path("/proc/meminfo")
 
 
 def needed(size: int, sites: int) -> int:
     """Return the bytes that the ServerApp needs for messages of `size` bytes to `sites` sites.
 
-    The memory that the algorithm itself needs is not included.
+    They include the blocks that an algorithm such as SSI keeps, but not the basis of krylov.
     """
-    return size * (2 + min(sites, WINDOW))
+    return size * (_PER_SERVER + min(sites, WINDOW))
 
 
 def words_of(size: int, sites: int) -> str:
@@ -33,8 +34,9 @@ def words_of(size: int, sites: int) -> str:
     others = [f"{times * size / 1e6:,.0f} MB" for times in (_PER_CLIENT, _PER_NODE, _PER_LINK * sites)]
     return (
         f"A message takes {megabytes[0]}. For messages to {count(sites, 'site')}, the ServerApp needs about "
-        f"{megabytes[1]} of memory, in addition to the blocks that the algorithm keeps. Each ClientApp needs about "
-        f"{others[0]} in addition to its rows, each SuperNode {others[1]}, and the SuperLink {others[2]}."
+        f"{megabytes[1]} of memory, and krylov also keeps its basis. Each ClientApp needs about "
+        f"{others[0]} in addition to its rows and their statistics, each SuperNode {others[1]}, and the SuperLink "
+        f"{others[2]}."
     )
 
 

@@ -18,6 +18,7 @@ from flower_pca.blocks import adapters, source
 from flower_pca.data import reading
 from flower_pca.data.sources import make
 from flower_pca.hints import faults
+from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -201,6 +202,22 @@ def test_an_annotated_object_in_memory_or_in_its_file_is_a_table_with_names(back
     there = simulate("krylov", [made], n_components=2)
     assert np.array_equal(here.components_, there.components_)
     assert list(there.feature_names_in_) == genes
+
+
+def test_consecutive_rows_of_a_table_take_no_list_of_their_places():
+    """A list for each client would take much of the memory that rows in a file leave."""
+    n = 200_000
+    table = Table(np.zeros((n, 1)), ids=tuple(map(str, range(n))), origin=Origin.of("rows.npy", n))
+    tracemalloc.start()
+    try:
+        part = table.take(np.arange(1000, n - 1000))
+        assert tracemalloc.get_traced_memory()[0] < 1.2 * 8 * n + 8 * n  # the ids of the part, and the given places
+        assert tracemalloc.get_traced_memory()[1] < 4.5 * 8 * n
+    finally:
+        tracemalloc.stop()
+    assert part.origin.rows == range(1000, n - 1000)
+    assert part.ids == table.ids[1000:-1000]
+    assert table.take(np.array([7, 3])).ids == ("7", "3")
 
 
 def test_genes_that_share_a_name_are_refused_with_what_makes_them_differ():

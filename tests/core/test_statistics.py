@@ -1,5 +1,6 @@
 """Test fixed statistics against numpy's products, exact fractions, and Python's integers."""
 
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -173,3 +174,15 @@ def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
         np.testing.assert_allclose(of(big), of(small), rtol=0, atol=1e-6 * size)
     with pytest.raises(DataError, match=r"The 90 rows and 8 columns of the client are too many for this"):
         big.gram()
+
+
+@pytest.mark.parametrize(("n", "d"), [(12, 200_000), (150, 40_000)])
+def test_statistics_of_wide_rows_take_the_memory_of_the_rows_once_more(n, d):
+    data = LocalData(np.random.default_rng(0).standard_normal((n, d))).measured
+    data.observed()
+    tracemalloc.start()
+    try:
+        statistics.measure(data)
+        assert tracemalloc.get_traced_memory()[1] < (n + 8) * d * 8 + 2**24
+    finally:
+        tracemalloc.stop()

@@ -19,6 +19,7 @@ ENV PATH=/opt/pca/bin:$PATH \
     HOME=/var/lib/pca \
     FLWR_HOME=/var/lib/pca/flwr \
     FLWR_TELEMETRY_ENABLED=0 \
+    FLWR_DISABLE_UPDATE_CHECK=1 \
     FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 \
     OMP_NUM_THREADS=1
 # Whatever user it is run as has to write there; only what belongs to that user can be changed.

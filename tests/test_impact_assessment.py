@@ -49,8 +49,8 @@ HELD = {
         "test_what_flower_reports.py::test_a_report_has_facts_about_the_machine_and_no_rows",
         "test_what_flower_reports.py::test_with_the_variable_nothing_is_reported",
     ),
-    "The unit and the containers set it": (
-        "test_what_flower_reports.py::test_the_unit_and_the_images_have_the_variable",
+    "The unit and the containers set both": (
+        "test_what_flower_reports.py::test_the_unit_and_the_images_have_both_variables",
     ),
     "Flower also asks `api.flower.ai`": (
         "test_what_flower_reports.py::test_flower_asks_for_a_newer_version_unless_another_variable_is_set",

@@ -75,12 +75,12 @@ def test_with_the_variable_nothing_is_reported(monkeypatch):
     assert sent == []
 
 
-def test_the_unit_and_the_images_have_the_variable():
+def test_the_unit_and_the_images_have_both_variables():
     (unit,) = blocks("docs/deployment.md", "ini")
-    assert "\nEnvironment=FLWR_TELEMETRY_ENABLED=0\n" in unit
+    assert "\nEnvironment=FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1\n" in unit
     for name in ("node", "server"):
         (given,) = said_with(dockerfile(f"docker/{name}.Dockerfile"), "ENV")
-        assert "FLWR_TELEMETRY_ENABLED=0" in given.split()
+        assert {"FLWR_TELEMETRY_ENABLED=0", "FLWR_DISABLE_UPDATE_CHECK=1"} <= set(given.split())
 
 
 PROGRAMS = {

@@ -47,7 +47,7 @@ def test_two_names_for_the_same_rows_are_said_to_the_operator(tmp_path, caplog):
     rules = {"max_columns": 2, "memory_dir": tmp_path}
     Node(0, X, data_name="cohort", **rules).ask("ssi", {"Z": ONE})
     Node(0, X, data_name="study", **rules).ask("ssi", {"Z": ONE})
-    assert "know the same rows, but count separately" in caplog.text
+    assert "are for the same rows, but count separately" in caplog.text
 
 
 def test_messages_and_columns_are_counted_in_all_ledgers_of_the_rows(tmp_path):
@@ -177,7 +177,7 @@ def test_a_node_warns_of_a_ledger_in_another_folder_that_knows_its_rows(how, tmp
     second = Node(3, rows, max_columns=99, memory_dir=tmp_path / "second")
     for _ in "12":
         second.ask("ssi", {"Z": ONE})
-    said = [record.getMessage() for record in caplog.records if "also knows the rows of this node" in record.message]
+    said = [record.getMessage() for record in caplog.records if "also covers the rows of this node" in record.message]
     assert len(said) == 1
     assert str(tmp_path / "first" / "flower_pca-ledger-0.npz") in said[0]
     assert "others" not in said[0]

@@ -93,7 +93,7 @@ def test_an_invented_peer_opens_unsigned_masks_and_no_signed_ones(tmp_path):
     victim, invented = Node(0, SHARDS[0], masked_only=True), Node(1, 1e-9 * SHARDS[1])
     assert error_of(Sums([victim, invented]).product(EVERYTHING), second_moments_of(0)) < 1e-9
     victim = signed(tmp_path, SHARDS[:3])[0]
-    with pytest.raises(RefusedError, match="has not signed its keys, as this node's trusted_keys require"):
+    with pytest.raises(RefusedError, match="This node's trusted_keys require that every peer signs its keys"):
         Sums([victim, invented])
 
 

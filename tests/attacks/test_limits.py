@@ -265,7 +265,7 @@ def test_a_header_is_text_of_ours(tmp_path):
 def test_no_proof_makes_a_node_take_memory_for_every_pair_of_columns():
     many = np.random.default_rng(1).standard_normal((D, 40))
     node = Node(0, X, allow="consensus_rpca")
-    with pytest.raises(RefusedError, match="The message of a proof has no block, but more than 16 columns need"):
+    with pytest.raises(RefusedError, match="has no array block, which is needed for more than 16 components"):
         node.ask("consensus_rpca", {**CONSENSUS, "U": many, "lam": 1.0, "proof": True}, algorithm="consensus_rpca")
 
 
@@ -352,12 +352,12 @@ def test_a_message_about_names_does_not_reveal_the_number_of_rows(tmp_path):
 def test_c_that_fits_by_itself_alone_is_refused_under_masks(tmp_path):
     sums = Sums(signed(tmp_path, [LONG[:, :1700], LONG[:, 1:1701]]), algorithm="covariance")
     parts = {"C": (1700 * 1701 // 2,), "n": ()}
-    with pytest.raises(RefusedError, match="covariance forms a matrix of 1700 x 1700 columns"):
+    with pytest.raises(RefusedError, match="covariance forms a matrix of size 1700 x 1700"):
         sums.sum("covariance", {"columns": np.array(1700)}, parts, dict.fromkeys(parts, 1e6))
 
 
 def test_arrays_of_masks_that_there_are_not_are_refused_by_name():
     node = Node(0, np.random.default_rng(0).standard_normal((40, 4)))
     asked = {"mask.step": 0, "mask.setup": np.zeros(16, dtype=np.uint8), "mask.single": False, "mask.other": 1}
-    with pytest.raises(RefusedError, match=r"mask\.other is not an array of a masked sum"):
+    with pytest.raises(RefusedError, match=r"has arrays that no masked sum uses: mask\.other"):
         node.ask("masked", asked, algorithm="ssi")

@@ -63,7 +63,7 @@ def run_of_profile(rows, folder, *, beside=(), **options):
 
 @pytest.mark.parametrize("name", ALONE)
 def test_a_column_of_too_few_sites_ends_a_run_before_anything_is_revealed(name, tmp_path):
-    with pytest.raises(NotEnoughNodes, match=f"{WORDS} column 4, so the sum would reveal what a single site has there"):
+    with pytest.raises(NotEnoughNodes, match=f"{WORDS} column 4, so the sum could reveal the values of a single site"):
         run_of_profile(ALONE[name], tmp_path)
 
 
@@ -219,4 +219,4 @@ def test_ages_are_told_as_sums_over_min_rows_rows_with_gaps_only(gaps, tmp_path,
         return
     with pytest.raises(NotEnoughNodes):
         run_of_profile(tables, tmp_path, **asked)
-    assert "A column of this node has fewer than 20 missing values (its min_rows)" in caplog.text
+    assert "A column of this node has fewer missing values than its min_rows, 20" in caplog.text

@@ -129,7 +129,7 @@ def in_sums_with_two_others_of_its_list(foe):
     nodes = foe.nodes()
     with pytest.raises(RefusedError, match="min_peers"):
         Sums(nodes[:2])
-    with pytest.raises(RefusedError, match="has not signed its keys"):
+    with pytest.raises(RefusedError, match="require that every peer signs its keys"):
         Sums([nodes[0], *[Node(i, np.zeros((30, D))) for i in (1, 2)]])
     with pytest.raises(RefusedError, match="trusted_keys"):  # signed with keys that the server has made
         Sums([nodes[0], *foe.nodes(owners="strangers")[1:]])
@@ -260,7 +260,7 @@ def only_columns_that_others_have_measured(foe):
         for i, shard in enumerate(rows):
             if i or callable(value):
                 shard[:, -1] = value(i) if callable(value) else value
-        foe.refused("have measured column 5, so the sum would reveal what a single site has", rows)
+        foe.refused("have measured column 5, so the sum could reveal the values of a single site", rows)
     for shard in rows:
         shard[:, -1] = 1.0
     assert error_of(foe.product(foe.nodes(rows)), sum(shard.T @ shard for shard in rows)) < 1e-9

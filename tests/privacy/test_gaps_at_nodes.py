@@ -89,7 +89,7 @@ def test_covariates_of_rows_with_gaps_are_told_as_sums_of_min_rows_of_them(gaps,
     if gaps >= 5:
         np.testing.assert_allclose(told(5), expected, atol=1e-9)
         return
-    with pytest.raises(RefusedError, match="fewer than 5 missing values"):
+    with pytest.raises(RefusedError, match="fewer missing values than its min_rows, 5"):
         told(5)
 
 
@@ -105,8 +105,8 @@ def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
     with pytest.raises(RefusedError) as refusal:
         node.ask("ssi", *given)
     assert str(refusal.value) == (
-        "A column of this node has fewer than 5 missing values (its min_rows), too few to be filled with the means of "
-        'all nodes. Run with missing="local_mean", or ask the node\'s operator.'
+        "A column of this node has fewer missing values than its min_rows, 5, so an answer with the means of all nodes "
+        'in their place could reveal single rows. Run with missing="local_mean", or ask the node\'s operator.'
     )
 
 

@@ -67,7 +67,7 @@ LEVELS = [
         Refused({"data": TABLES, "categorical": "ward", **more}, sentence)
         for more, sentence in (
             ({"categorical": "ward,ward"}, "categorical has"),
-            ({"center": False}, "Columns of levels are centered"),
+            ({"center": False}, "always centers its columns"),
             (
                 {"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"},
                 "categorical cannot be combined with dp: the names of levels are sent without noise. Leave",

@@ -95,7 +95,7 @@ def _settings(context: Context) -> dict[str, Any]:
 
 
 def _own_rows(node: Mapping[str, Any]) -> str | None:
-    """Return where the node's own rows are: its `data`, or its `data-path`, which is the name in other Flower apps."""
+    """Return the source of the node's own rows: its `data`, its `data-path` (as in other Flower apps), or None."""
     data, path = node.get("data"), node.get("data-path")
     with private():
         if data is not None and path is not None and data != path:
@@ -141,7 +141,7 @@ def _in_simulation() -> bool:
 
 
 def _clients_per_node(context: Context) -> int:
-    """Return how many clients a node hosts: the number in the run-config for a virtual node, else 1."""
+    """Return the number of clients of a node: the number in the run-config for a virtual node, else 1."""
     given = int(_settings(context)[EACH])
     if given > 1 and _in_simulation() and _own_rows(context.node_config) is None:
         return given
@@ -149,7 +149,7 @@ def _clients_per_node(context: Context) -> int:
 
 
 def _hosts(context: Context) -> range:
-    """Return the numbers of the clients that a node hosts, or nothing if the node is a client itself."""
+    """Return the numbers of the clients that a node hosts, or an empty range if the node is itself a client."""
     each = _clients_per_node(context)
     if each > 1:
         first = int(context.node_config["partition-id"]) * each
@@ -161,7 +161,7 @@ def _hosts(context: Context) -> range:
 def _whole(
     data: str, deal: str, clients: int, wanted: str | None, words: tuple[str, ...], covariates: tuple[str, ...]
 ) -> Callable[[int], Any]:
-    """Return a function from a client's number to its rows.
+    """Return a function that takes a client's number and returns the client's rows.
 
     The data are read once in each process, because a worker of a simulation runs many nodes.
     """

@@ -134,7 +134,10 @@ def _has_ranges(config: PCAConfig) -> bool:
 
 
 def _as_configured(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
-    """Return the algorithm that the run begins with, and the reason if it differs from the requested one."""
+    """Return the algorithm with which the run begins, and the decisions about it, which may be empty.
+
+    The decisions give the reason if the run begins with another algorithm or other parameters than requested.
+    """
     algorithm, why = config.algorithm, ""
     private, over_air = config.dp is not None, config.channel is not None
     if (private or over_air) and isinstance(algorithm, AdaptsToNoise):
@@ -173,8 +176,8 @@ def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outl
 def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) -> AnyRun:
     """Return the run of a checked configuration: opening, algorithm, closing stage, and further requested stages.
 
-    If all clients are trusted, as in a simulation, set `judged` to False to skip the checks of what answers report
-    about their rows. With `init`, the opening uses the components of this start as its block.
+    If all clients are trusted, as in a simulation, set `judged` to False to skip the checks of the clients' reports
+    about their own rows. With `init`, the opening uses the components of this start as its block.
     """
     if init is not None:
         starts.refuse_setting(config.algorithm, init)
@@ -290,7 +293,7 @@ def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float 
 
 
 def _opening(config: PCAConfig, width: int, budget: Budget | None, plain: Callable[..., Opening]) -> Stage[Any]:
-    """Return the opening for a run with noise, with masks, or with neither, in which the server sees single answers."""
+    """Return the opening for a run with noise, the opening for a run with masks, or `plain` for all other runs."""
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
     if config.mask is not None:
@@ -386,11 +389,11 @@ def tracking(
     columns : sequence of str, str or None, default=None
         The names of the columns to use, in the order of the result: see `PCAConfig`.
     min_nodes : int, default=1
-        The smallest number of clients.
+        The minimum number of clients.
     mask : bool, MaskedSums, str or None, default=None
         Whether sums are masked, or the settings of the masks.
     channel : Layer, str or None, default=None
-        The channel over which answers are summed, or None for an ideal one.
+        The channel over which answers are summed, or None for an ideal channel.
     """
     checks.integer("n_components", n_components, least=1)
     checks.integer("seed", seed, most=2**62)
@@ -430,7 +433,7 @@ def standardizing(
     columns : sequence of str, str or None, default=None
         The names of the columns to use, in the order of the result.
     min_nodes : int, default=1
-        The smallest number of clients.
+        The minimum number of clients.
     mask : bool, MaskedSums, str or None, default=None
         Whether sums are masked, or the settings of the masks.
     """

@@ -1,4 +1,4 @@
-"""A client's half of a message: compute the answer from its rows, with or without masks, and the memory it keeps.
+"""Compute a client's answer to a message, with or without masks, and the memory that the client keeps.
 
 The layers that a message names read it first, in the order of the registry's table, and process the answer in the
 reverse order. A layer that the message does not name is not imported.
@@ -146,7 +146,7 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
 
 
 def _without_any_row(work: Work) -> tuple[Arrays, Arrays]:
-    """Return the answer of a site without rows to a masked sum, which is zeros, and the memory that it keeps.
+    """Return zeros as the answer of a site without rows to a masked sum, and the memory that the site keeps.
 
     Under masks, all clients must agree on whether they keep a memory. Therefore, the site keeps the memory that the
     stage makes from two random rows, and sends nothing about them.
@@ -172,8 +172,8 @@ def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
     unknown = [name for name in says if name not in registry.LAYERS]
     if unknown:
         raise ProtocolError(
-            f"A message names the layer {shown(unknown[0])}, which this client does not know. Install the same "
-            "version of flower_pca everywhere."
+            f"A message asks for {shown(unknown[0])}, which this version of flower_pca does not support. Install the "
+            "same version of flower_pca everywhere."
         )
     return [registry.LAYERS[name] for name in registry.LAYERS if name in says]
 
@@ -189,7 +189,7 @@ def stage_of(name: str) -> type[Stage[Any]]:
 
 
 def local_results(stage: str, memory: Arrays, data: Any) -> Arrays:
-    """Return the client's own result from its memory after a stage. For most stages, this is empty."""
+    """Return the arrays of the client's own result, from its memory after a stage. Most stages have no such result."""
     if isinstance(data, LocalData) and not data.n:
         return {}
     return registry.STAGES[stage].local_results(memory, data)

@@ -94,7 +94,7 @@ class Entry:
     result : ResultClass
         The class of the result.
     opening : type
-        The opening of the algorithm's run, if the server sees single answers.
+        The opening of the algorithm's run, if the server sees individual answers.
     """
 
     algorithm: type[Algorithm[Any]]

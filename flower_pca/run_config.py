@@ -22,7 +22,7 @@ Value: TypeAlias = str | int | float | bool
 
 _OWN: Final = (
     Setting("data", "synthetic(n=2000, d=30, clients=10, seed=0)", "the rows of a simulation; a real node has its own"),
-    Setting("algorithm", "auto(oversample='auto')", 'which algorithm computes it, such as "faps(inner_steps=5)"'),
+    Setting("algorithm", "auto(oversample='auto')", 'the algorithm of the run, such as "faps(inner_steps=5)"'),
     Setting("output", "flower-pca-out", "the folder of result.npz, preferably an absolute path"),
     Setting("min_nodes", 2, "how many nodes the run waits for, and needs in every round"),
     Setting("init", None, "result.npz of an earlier run, on the server's machine; the run starts from its components"),
@@ -34,12 +34,12 @@ _OWN: Final = (
     Setting(
         "max_rows",
         None,
-        "the most rows that a node may report; a node that reports more is left out, or ends a run with masks",
+        "the maximum number of rows that a node may report; a node with more is left out, or ends a run with masks",
     ),
     Setting("checkpoint", None, "a file in the output folder, from which an interrupted run continues"),
     Setting("batch", 0, "for trackers in a simulation: how many rows a client has in each step"),
     Setting("steps", 0, "for trackers: how many steps to take; 0 to continue until no client has more rows"),
-    Setting("interval", 0.0, "for trackers: the least number of seconds from one step to the next"),
+    Setting("interval", 0.0, "for trackers: the minimum number of seconds from one step to the next"),
     Setting("events", None, "for trackers: a file in the output folder that gets a line of JSON for every step"),
     Setting("live", None, "for trackers: a page (.html) in the output folder that shows the progress of the run"),
 )
@@ -49,8 +49,8 @@ KEYS: Final = tuple(_ALL[name] for name in _KEYS)
 OPTIONS: Final = tuple(setting for name, setting in _ALL.items() if name not in _KEYS)
 # Settings of earlier versions, with the advice in the error about each of them
 REMOVED: Final[Mapping[str, str]] = {
-    "shard-answers": "leave it out, because every hosted client's answer now reaches the server by itself",
-    "influence": "leave it out, and read the hints of the result, which name sites that lie far from the others",
+    "shard-answers": "leave it out, because every hosted client's answer now reaches the server separately",
+    "influence": "leave it out, and read the hints of the result, which name outlying sites",
 }
 # Settings of `flower-pca run` that are parameters of the algorithm in a run-config
 _OF_ALGORITHM: Final = ("max_rounds", "tol")

@@ -182,7 +182,7 @@ def test_arrays_that_it_does_not_name_are_refused_by_name(stranger):
 
     found = PCAStrategy(Careless(max_rounds=3), n_components=K, min_nodes=1)
     with pytest.raises(
-        Exception, match="A message of stranger has the array spare, but should have only start, share, d, k"
+        Exception, match="A message for stranger has the array spare, but should have only start, share, d, k"
     ):
         found.fit(grid_of(SHARDS))
 

@@ -273,7 +273,7 @@ def test_a_checkpoint_that_cannot_be_written_is_named_and_the_last_one_is_there(
         patch.setattr("flower_pca.base.files.os.replace", second)
         code, _, err = flower_pca(capsys, *words)
     onwards = f"The state of the run is in {checkpoint}; the same command continues from it."
-    said = f"No space left on device: {checkpoint}.newest. Correct that first. {onwards}"
+    said = f"No space left on device: {checkpoint}.newest. Correct this error first. {onwards}"
     assert (code, err) == (2, f"flower-pca: {said}\n")
     assert flower_pca(capsys, *words)[0] == 0
 

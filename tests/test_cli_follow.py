@@ -139,7 +139,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_later(follow_command, tmp_path,
         code, _, err = flower_pca(capsys, *follow_command, "--live", tmp_path / "live.html")
     assert code == 2
     onwards = "The state of the run is in {0}; the same command with --resume continues from it."
-    said = f"No space left on device: {{0}}. Correct that first. {onwards}".format(tmp_path / "c.npz")
+    said = f"No space left on device: {{0}}. Correct this error first. {onwards}".format(tmp_path / "c.npz")
     assert err.splitlines()[-1] == f"flower-pca: {said}"
     assert flower_pca(capsys, *follow_command, "--resume", "--steps", 3)[0] == 0
     assert rows_by_step(tmp_path) == [12, 12, 12]

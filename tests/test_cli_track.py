@@ -223,7 +223,8 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
         "--resume needs the file to continue from. Add --checkpoint FILE.\n"
     )
     gone = [tmp_path / "no/c.npz" if word == tmp_path / "c.npz" else word for word in track_command]
-    assert said(given=gone) == f"The folder of the checkpoint, {tmp_path}/no, does not exist. Create it first.\n"
+    no_folder = f"The folder of the checkpoint, {tmp_path}/no, does not exist. Create this folder first.\n"
+    assert said(given=gone) == no_folder
     unwritable = [tmp_path / "no/e.jsonl" if word == tmp_path / "e.jsonl" else word for word in track_command]
     assert "/no/e.jsonl cannot be written: " in said(given=unwritable)
     folder = [tmp_path if word == tmp_path / "e.jsonl" else word for word in track_command]
@@ -243,7 +244,7 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
     np.save(tmp_path / "other.npy", turning_rows() + 1.0)
     other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in track_command]
     assert re.fullmatch(
-        r"The checkpoint belongs to a run with other rows at client 0, step \d\. "
+        r"The checkpoint belongs to a run with different rows at client 0, step \d\. "
         r"Give the rows of that run, or choose another checkpoint\.\n",
         said("--resume", given=other),
     )

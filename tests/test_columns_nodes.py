@@ -194,12 +194,12 @@ def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path)
     ("change", "text"),
     [
         ({"stage": "opening"}, "A message about columns cannot ask for the stage"),
-        ({"split": '{"center": 1}'}, "A message about columns has a malformed split"),
-        ({"split": '{"scale": "other"}'}, "A message about columns has a malformed split"),
-        ({"split": "[" * 10000}, "A message about columns has a malformed split"),
-        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "A message about columns has a malformed split"),
+        ({"split": '{"center": 1}'}, "A message has malformed settings for a run over columns"),
+        ({"split": '{"scale": "other"}'}, "A message has malformed settings for a run over columns"),
+        ({"split": "[" * 10000}, "A message has malformed settings for a run over columns"),
+        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "A message has malformed settings for a run over columns"),
         ({"columns": '["age"]'}, "The server sent a center or a scale in a run over columns, but each"),
-        ({"split": None}, "A message of columns_opening must be about columns, but this one is about rows"),
+        ({"split": None}, "A message for columns_opening must be about columns, but this one is about rows"),
     ],
 )
 def test_a_server_that_asks_for_something_else_is_refused(change, text):

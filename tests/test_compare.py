@@ -145,7 +145,7 @@ def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path,
             assert line.get_label() == each.algorithm
             assert np.array_equal(line.get_xdata(), getattr(each, places))
             np.testing.assert_allclose(line.get_ydata(), np.maximum(each.angles, 1e-17))
-    with pytest.raises(ConfigError, match=r"^A picture is written to \.svg or \.png"):
+    with pytest.raises(ConfigError, match=r"^A picture is saved as \.svg or \.png"):
         course.compare(courses, tmp_path / "picture.gif")
 
 

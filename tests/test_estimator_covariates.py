@@ -68,7 +68,7 @@ def test_rows_of_a_site_are_scored_by_what_is_known_of_this_site(settings):
     np.testing.assert_allclose(clone(pca).fit_transform(tables), stacked, atol=1e-10)
     of_list = FederatedPCA(n_components=2, **settings).fit_transform(list(tables.values()))
     np.testing.assert_allclose(of_list, stacked, atol=1e-10)
-    with pytest.raises(ConfigError, match=r"so new rows need their site\. Give the site of each row"):
+    with pytest.raises(ConfigError, match=r"so the site of new rows is needed\. Give the site of each row"):
         pca.transform(X)
     with pytest.raises(ConfigError, match=r"has no local results of the site 'kiel' \(only of: bonn, jena, ulm"):
         pca.transform(X, sites=["kiel"] * len(X))

@@ -461,9 +461,7 @@ def test_sites_of_few_rows_are_named_if_the_server_sees_sites():
 def test_missing_values_are_named_and_no_setting_that_is_refused_is_advised(answers):
     tables = only(scanners_of_sites(), ("age",))
     tables[1].loc[2, "x03"] = np.nan
-    with pytest.raises(
-        DataError, match="Client 1 has missing values in x03, but sites are harmonized with complete"
-    ) as said:
+    with pytest.raises(DataError, match="Client 1 has missing values in x03, but harmonizing needs complete") as said:
         simulate("krylov", tables, n_components=2, harmonize="combat", keep="age", answers=answers)
     assert "missing=" not in str(said.value)
     tables[1].loc[2, ["x03", "age"]] = 1.0, np.nan

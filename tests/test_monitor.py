@@ -232,7 +232,7 @@ def test_limits_say_which_sites_had_no_part_in_the_run():
 def test_nodes_serve_the_counts_only_if_their_operator_has_named_them():
     settings = {"n_components": 3, "monitor": True, "min_nodes": 3}
     words = (
-        r"Answers to monitor compare single rows, so this node sends them only if its allow names it\. Ask the node's "
+        r"monitor compare single rows, so this node sends them only if its rule allow names monitor\. Ask the node's "
         "operator"
     )
     grid = grid_of(SHARDS, allow=None)
@@ -376,7 +376,7 @@ def test_a_message_whose_shapes_do_not_go_together_is_refused():
         {"values": np.empty(0), "variances": np.ones(2)},
         {"rows": np.array(9.0)},  # fewer than the client has itself
     ):
-        with pytest.raises(ProtocolError, match="A message of monitor needs components of 3 columns"):
+        with pytest.raises(ProtocolError, match="A message for monitor needs components of 3 columns"):
             stage.client({**message, **wrong}, rows, {})
 
 

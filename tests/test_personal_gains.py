@@ -45,7 +45,7 @@ def test_a_run_ends_by_its_objective_and_not_on_a_saddle(shared: int, own: int) 
     assert early.status.outcome is Outcome.SETTLED
     assert early.status.ok
     assert "(gain_tol=1e-05)" in early.status.words
-    assert "The next step would turn the shared components by a sine of" in early.status.words
+    assert "The next step would turn the shared components by an angle with a sine of" in early.status.words
     assert len(early.history) < len(whole.history)
     assert final_objective(early) >= final_objective(whole) * (1.0 - 1e-6)
 

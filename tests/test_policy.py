@@ -86,7 +86,7 @@ def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
 def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
     node = PCAClient(SHARDS[0])
     words = ask_client(node, "ssi", {"Z": I[:, :2], "mask.x": np.ones(3)})
-    assert "A message of ssi has the array mask.x, but should have only Z" in words
+    assert "A message for ssi has the array mask.x, but should have only Z" in words
 
 
 def test_too_many_refusals_end_the_run():

@@ -115,7 +115,7 @@ def test_a_client_that_leaves_ends_krylov_and_not_ssi():
     def present(number):
         return range(4) if number < 2 else range(3)
 
-    with pytest.raises(NotEnoughNodes, match="The set of clients changed while the privacy budget was spent"):
+    with pytest.raises(NotEnoughNodes, match="The set of clients changed after a part of the privacy budget was spent"):
         simulate(METHODS[1], SHARDS, n_components=2, dp=weak(), fraction=present)
     result = simulate(METHODS[0], SHARDS, n_components=2, dp=weak(), fraction=present)
     assert result.privacy.messages == 5

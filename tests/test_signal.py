@@ -152,7 +152,7 @@ def test_under_masks_it_is_the_same() -> None:
 
 
 def test_nodes_serve_it_by_name_only() -> None:
-    with in_a_run(), pytest.raises(Exception, match=r"Answers of signal compare single rows"):
+    with in_a_run(), pytest.raises(Exception, match=r"Answers for signal compare single rows"):
         strategies.PCAStrategy("krylov", n_components="signal", min_nodes=3).fit(
             grid_of(sites_with_signal(), allow=None)
         )

@@ -121,8 +121,8 @@ def test_small_eigenvalues_that_are_found_are_said_to_be():
     assert sine(leading_and_rest(parts, 15)[0], result.components_) <= 1e-6
     assert result.status.outcome is Outcome.CONVERGED
     assert (
-        "the eigenvalues of components 14 and 15 are below tol=1e-08 times the first, and the estimated error is a "
-        "sine of" in (result.status.words)
+        "the eigenvalues of components 14 and 15 are below tol=1e-08 times the first, and the estimated error is an "
+        "angle with a sine of" in (result.status.words)
     )
 
 

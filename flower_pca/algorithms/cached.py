@@ -1,4 +1,4 @@
-"""Sums over all clients. If a client misses a round, its last answer can take the place of the missing one."""
+"""Sums over all clients, in which a client's last answer can replace an answer that is missing in this round."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from flower_pca.core.stage import Arrays, Merge, add, stack
 
 @dataclass(frozen=True)
 class CachedSums:
-    """Sums over all clients. If a client misses a round, its last answer can take the place of the missing one.
+    """Sums over all clients, in which a client's last answer can replace an answer that is missing in this round.
 
-    As long as all clients answer, the server keeps only sums. In the first incomplete round, it adds up
-    the answers that arrived. From then on, it keeps the last answer of every client, which is O(N d p)
+    As long as all clients answer, the server keeps only sums. In the first incomplete round, the server
+    sums the answers that arrived. From then on, it keeps the last answer of every client, which is O(N d p)
     numbers for N clients. A new answer replaces the last answer of the same client, so an answer that
-    arrives twice changes nothing. An answer contains its number of rows as "n". If the server cannot see
-    single answers, it scales incomplete sums up to all rows.
+    arrives twice changes nothing. An answer contains the client's number of rows as "n". If the server
+    cannot see individual answers, it scales incomplete sums up to all rows.
 
     Attributes
     ----------
     n : int
-        The number of rows of all clients.
+        The total number of rows of all clients.
     summed : bool
         Whether the server sees only sums, for example under masks.
     last : dict or None
@@ -40,9 +40,16 @@ class CachedSums:
         return stack
 
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
-        """Add a round whose answers were merged by `merging`.
+        """Add the answers of one round, merged by `merging`.
 
-        Return the new `CachedSums`, the sums, and the share of all rows that the answering clients have.
+        Returns
+        -------
+        cached : CachedSums
+            The object to use in the next round.
+        sums : dict of ndarray
+            The sums over the clients.
+        share : float
+            The share of all rows that belong to clients which answered in this round.
         """
         if self.last is None:
             rows = float(total["n"])

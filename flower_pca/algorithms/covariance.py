@@ -34,7 +34,7 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import DIRECT, LocalData
 
-# The largest number of columns, because a square matrix of this size takes 800 MB on the server
+# The maximum number of columns of `Covariance`. A square matrix of this size takes 800 MB on the server.
 _MOST_COLUMNS: Final = 10_000
 
 
@@ -42,7 +42,16 @@ _MOST_COLUMNS: Final = 10_000
 class CovarianceState:
     """The state of the server.
 
-    It holds the numbers of columns and rows, the block width, C once it is known, and the number of earlier rounds.
+    Attributes
+    ----------
+    d, n : int
+        The numbers of columns and rows.
+    width : int
+        The number of eigenvectors to keep.
+    C : ndarray or None
+        The sum of the clients' covariance matrices, or None before the round.
+    before : int
+        The number of rounds that the run made before this algorithm started.
     """
 
     d: int
@@ -56,17 +65,18 @@ class CovarianceState:
 class Covariance(Algorithm[CovarianceState]):
     """Compute the exact PCA of all rows from the sum of the clients' covariance matrices, in one round.
 
-    Every client sends C_i = X_i'X_i once. The server adds these matrices up and takes the eigenvectors.
+    Every client sends C_i = X_i'X_i once. The server sums these matrices and computes the eigenvectors
+    of the sum C.
 
-    A client sends the diagonal of C_i, and the entries above it times sqrt(2). The norm of this
-    vector is the Frobenius norm of C_i. With `dp`, a row of norm R therefore changes the vector by
-    at most R^2, and noise with standard deviation s R^2 on every entry makes it private. On C, this
-    is a symmetric Gaussian matrix with standard deviation s R^2 on the diagonal and s R^2 / sqrt(2)
-    off it. Without `dp`, there is no noise. All d components are then exact, and the server learns
-    C_i exactly, unless masks hide it.
+    A client sends the diagonal of C_i, and the entries above the diagonal times sqrt(2). The norm of
+    this vector is the Frobenius norm of C_i. With `dp`, a row of norm R therefore changes the vector by
+    at most R^2, and noise with standard deviation s R^2 on every entry makes the vector private. The
+    noise in C is a symmetric Gaussian matrix with standard deviation s R^2 on the diagonal and s R^2 /
+    sqrt(2) elsewhere. Without `dp`, there is no noise. All d components are then exact, and the server
+    learns C_i exactly, unless masks hide it.
 
-    Reference: Dwork, Talwar, Thakurta, Zhang, "Analyze Gauss", STOC 2014 (which has no sqrt(2), and
-    more noise).
+    Reference: Dwork, Talwar, Thakurta, Zhang, "Analyze Gauss", STOC 2014 (their method omits the factor
+    sqrt(2) and adds more noise).
     Cost: n_i d^2 flops on a client. Each client sends d (d + 1) / 2 floats once. The server needs
     O(d^3) flops.
     Prefer it: for up to about a hundred columns, because one message with the whole covariance matrix then
@@ -107,8 +117,8 @@ class Covariance(Algorithm[CovarianceState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        d = int(arrays["columns"])
         # The argument d may be None, so the number of columns is read from the message.
+        d = int(arrays["columns"])
         return {"C": Part((d * (d + 1) // 2,), Kind.GRAM), "n": ROWS}
 
     @staticmethod
@@ -138,14 +148,15 @@ class Covariance(Algorithm[CovarianceState]):
             width = fraction_rank(values, model.trace, model.n_components) or model.d
         # The closing stage computes the gap in the spectrum from one additional eigenvector.
         Z = V[:, : max(width, state.width) + 1]
-        # With this product, the closing stage needs no message.
+        # Because the product is known, the closing stage needs no message.
         return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
 
     def rounds(self, state: CovarianceState) -> int:
         return state.before + int(state.C is not None)
 
     def restart(self, model: Model) -> Array:
-        # As in Krylov, two sums over the same block, with and without a client, would reveal its answer.
+        # As in Krylov, the difference of two sums for the same block, one with a client and one without this client,
+        # would reveal the client's answer.
         if model.summed:
             d, p = model.columns.shape
             return linalg.random_block(d, p, model.seed + model.restarts + 1)
@@ -153,7 +164,10 @@ class Covariance(Algorithm[CovarianceState]):
 
 
 def pack(C: Array) -> Array:
-    """Return the diagonal and sqrt(2) times the upper triangle as a vector, whose norm is the Frobenius norm of C."""
+    """Return a vector with the diagonal of C and sqrt(2) times its upper triangle.
+
+    The norm of the vector is the Frobenius norm of C.
+    """
     vector = np.empty(len(C) * (len(C) + 1) // 2)
     end = len(C)
     vector[:end] = np.diagonal(C)
@@ -178,10 +192,10 @@ def unpack(vector: Array) -> Array:
 
 _DIGITS: Final = 16  # decimal digits of double precision
 _BETWEEN_PRECISIONS: Final = 1e-10  # a number between the rounding errors of double and single precision
-# Covariance may send this many times as many numbers as Krylov is expected to send, because each round takes
-# seconds over a real network. The expected number is accurate to about a tenth.
+# Covariance is chosen even if it sends more numbers than Krylov is expected to send, up to this factor, because each
+# round takes seconds over a real network. The expected number is accurate to about a tenth.
 _COST_FACTOR: Final = 1.1
-_OPENING_COLUMNS: Final = 8  # the most columns of length d in an answer to the opening, without the product
+_OPENING_COLUMNS: Final = 8  # maximum number of columns of length d in an answer to the opening, without the product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,16 +205,16 @@ class Auto(Krylov):
     Krylov is expected to need one round for every digit of `tol`, but no more rounds than its blocks of
     p columns need to span all d columns. A round takes d p numbers each way, and Covariance sends d (d
     + 1) / 2 numbers. With the default `tol`, Covariance is therefore chosen up to about 90 columns for
-    one component, 220 for five and 380 for ten. Both algorithms have the same result. With
-    oversample="auto", Krylov has wide blocks, which cost more. Then Covariance is chosen if its message
-    has at most 512 kB (up to 361 columns) and it needs no more messages than Krylov.
+    one component, 220 for five and 380 for ten. Both algorithms give the same result. With
+    oversample="auto", Krylov has wide blocks, which cost more. In this case, Covariance is chosen if its
+    message has at most 512 kB (up to 361 columns) and Covariance needs no more messages than Krylov.
 
-    Krylov takes more rounds if eigenvalues are close to each other. So the server estimates the
-    spectrum after five rounds, or once the basis has a thirtieth of all columns if that is later, and
-    again after twice as many rounds. Covariance then takes over if, together with the rounds so far,
-    it sends at most 1.1 times as many numbers as all expected rounds of Krylov. Its message is the last
-    one. This requires at most 4,096 columns, a whole number of components, and a run that began with a
-    random block.
+    Krylov takes more rounds if eigenvalues are close to each other. So the server estimates the spectrum
+    after five rounds, or once the basis has a thirtieth of all columns if this happens later. It repeats
+    the estimate after twice as many rounds. Covariance then takes over if the rounds so far and the
+    message of Covariance together have at most 1.1 times as many numbers as all expected rounds of
+    Krylov. This requires at most 4,096 columns, a whole number of components, and a run that began with
+    a random block.
 
     Krylov is used if a node does not serve Covariance or limits it by `max_columns`. The node reports
     this in its answer to the opening. Krylov is also used over a channel, and with `dp` unless the
@@ -226,7 +240,7 @@ class Auto(Krylov):
         return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """Return Covariance if there is a privacy budget and columns are known, or else Krylov.
+        """Return Covariance if there is a privacy budget and columns are known, or else Krylov, and the reason.
 
         Covariance spends the whole budget on one message.
         """
@@ -270,9 +284,9 @@ class Auto(Krylov):
         return self.other, f"auto chose covariance, because {fewer}: {both}"
 
     def forecast(self, model: Model) -> tuple[int, int]:
-        """Return how many rounds Krylov is expected to take after the opening, and how many numbers to send.
+        """Return the number of rounds that Krylov is expected to take after the opening, and their total size.
 
-        The numbers of both directions are counted.
+        The total size counts the numbers that are sent in both directions.
         """
         if self._is_right(model):
             return 0, 0
@@ -310,7 +324,7 @@ class Auto(Krylov):
         if model.declined or d > DIRECT or not is_due(state):
             return ""
         p, size = state.block.shape[1], d * (d + 1) // 2
-        # The size of a round in numbers of 8 bytes. An answer from rows in single precision has half the bytes.
+        # The size of a round is counted in numbers of 8 bytes. An answer from rows in single precision counts half.
         per_round = d * p * (1.0 if model.eps < _BETWEEN_PRECISIONS else 0.5) + d * p
         done = len(state.errors)
         # If Krylov needs at least this many more rounds, Covariance costs less, up to the factor _COST_FACTOR.
@@ -328,6 +342,6 @@ class Auto(Krylov):
         )
 
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
-        """Return Krylov with blocks of the requested width."""
+        """Return Krylov with blocks of the requested width, and the reason followed by a note on the block width."""
         chosen, width = self.krylov.settle(model)
         return chosen, "; ".join(filter(None, (why, width)))

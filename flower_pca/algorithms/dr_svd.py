@@ -1,8 +1,8 @@
 """DR-SVD: the randomized SVD of Halko, Martinsson and Tropp for distributed rows.
 
-The run has three messages, which `step` counts in the state. The server merges the answers to a sum, a
-stack of small triangular factors, and another sum. In the last message, `personal` sends every client
-its own part of the orthonormal factor.
+The run has three messages, and the state counts them in `step`. The server merges the answers to the
+first message into a sum, to the second into a stack of small triangular factors, and to the third into
+another sum. In the third message, `personal` sends every client its part of the orthonormal factor.
 """
 
 from __future__ import annotations
@@ -26,10 +26,21 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class DRSVDState:
-    """The state of the server. `step` is the number of answered messages.
+    """The state of the server.
 
-    Step 0 sums C_i Omega, step 1 factors the tall Y = A (C Omega), and step 2 sums B = Q'A. After step
-    3 the run ends.
+    Attributes
+    ----------
+    step : int
+        The number of answered messages. Message 0 asks for the sum of C_i Omega, message 1 for the triangular
+        factors of Y = A (C Omega), and message 2 for the sum B = Q'A.
+    width : int
+        The number of wanted columns.
+    block : ndarray
+        The block to send: Omega, or an orthonormal basis of C Omega after the first answers.
+    parts : dict
+        Each client's part of the orthonormal factor, which is known after the second answers.
+    Z : ndarray or None
+        The wanted columns and one more, or None until the last answers have arrived.
     """
 
     step: int
@@ -46,20 +57,22 @@ class DRSVD(Algorithm[DRSVDState]):
     A holds the rows of all clients. Q is an orthonormal basis of the range of Y = A A'A Omega, and the
     components follow from the SVD of the small matrix B = Q'A.
 
-    Round 1 sums G = A'A Omega. In round 2, each client factors its own part of Y = A orth(G) and sends
-    only R_i. The server factors the stack of all R_i, and returns to each client its r x r part. This
-    is TSQR, which is orthonormal for any condition number. Round 3 sums B = sum Q_i'A_i. No array with
-    a side of n_i leaves a client.
+    Round 1 computes G = A'A Omega as a sum over the clients, for a random d x r block Omega. In round 2,
+    each client computes the QR factorization of its part of Y = A orth(G), and sends only the factor R_i.
+    The server factors the stack of all R_i, and returns to each client its r x r part of the orthonormal
+    factor. This is TSQR, which gives an orthonormal Q for any condition number. Round 3 computes B = sum
+    Q_i'A_i. No array with a side of n_i leaves a client.
 
     Reference: Halko, Martinsson, Tropp 2011; TSQR: Demmel, Grigori, Hoemmen, Langou 2012.
-    Cost: 12 n_i d r flops on a client. In each of three rounds the server sends r columns of d floats,
-    in two of them the clients send as many, and an r x r factor travels once each way.
-    Prefer it: for many components in only three rounds, if the eigenvalues of the data fall fast.
+    Cost: 12 n_i d r flops on a client. In each of the three rounds, the server sends r columns of d floats.
+    In rounds 1 and 3, each client sends r columns of d floats. In addition, one r x r factor is sent
+    each way.
+    Prefer it: for many components in only three rounds, if the eigenvalues of the data decrease fast.
 
     Parameters
     ----------
     rank : int or None, default=None
-        r. The default is k + (d - k) // 4 for k components.
+        r, the number of columns of Omega. The default is k + (d - k) // 4 for k components and d columns of data.
     oversample : int, default=0
         Columns that are kept beyond `n_components`.
 
@@ -120,7 +133,7 @@ class DRSVD(Algorithm[DRSVDState]):
         if step == 1:
             return {"R": R}, memory
         # The client factors its part again in round 3, because this is cheaper than storing n_i x r numbers. On
-        # the same machine, the factor has the same bits.
+        # the same machine, the result of the factorization is identical.
         return {"B": adjoint(Q @ _within_rank(R, arrays["part"]))}, memory
 
     def merging(self, state: DRSVDState) -> Merge:
@@ -130,8 +143,8 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
-            # Without `orth`, A G would have the third powers of A's singular values, and rounding would destroy
-            # the small ones.
+            # Without `orth`, the singular values of A G would be about the third powers of those of A, and rounding
+            # errors would destroy the small ones.
             return replace(state, step=1, block=linalg.orth(total["G"]))
         if state.step == 1:  # The orthonormal factor of all R_i is split into the clients' parts.
             factors = [reply["R"] for reply in total.values()]
@@ -158,9 +171,10 @@ class DRSVD(Algorithm[DRSVDState]):
 
 
 def _within_rank(R: Array, part: Array) -> Array:
-    """Return the part without columns of Q that QR added because the block lacks full rank.
+    """Return the client's part of the orthonormal factor, projected onto the column space of R.
 
-    These columns would reveal single rows.
+    If the block lacks full rank, QR fills Q up with arbitrary columns, which would reveal individual rows.
+    The projection removes these columns.
     """
     if len(part) != len(R):
         raise ProtocolError(

@@ -1,35 +1,37 @@
 """FAPS: consensus on subspaces by an ADMM-like splitting, in d x p memory.
 
 The server sums the answers, orthonormalizes the sum and measures how far the subspace moves. Each
-client keeps a subspace, a multiplier and a penalty from round to round. A client whose memory is lost
-or has the wrong shape begins again.
+client keeps a subspace, a multiplier and a penalty from round to round. If a client's memory is lost
+or has the wrong shape, the client starts from the server's subspace.
 
-Speed. Assume that all clients are alike and at consensus, and that they solve their inner problems
-exactly. Let b be the sum of the penalties and g = l_k - l_(k+1). Let z be the part of Z in the
-direction k + 1, and x that part of all X_i. A round maps them to x <- (g x + b z) / (g + b) and z <- (1
-- g / b) x. So the angle falls by the factor b / (b + g) a round, while SSI's falls by l_(k+1) / l_k.
-FAPS is at best `pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = 0.15 l_1 for
-the paper's penalties. This ratio is l_k / b for small gaps, and approaches 0 for large gaps.
+Speed. Assume that all clients have the same covariance and have reached consensus, and that they solve
+their inner problems exactly. Let l_1 >= l_2 >= ... be the eigenvalues, b the sum of the penalties, and
+g = l_k - l_(k+1). Let z be the component of Z along eigenvector k + 1, and x the same component of the
+X_i. A round maps x to (g x + b z) / (g + b), and z to (1 - g / b) x. So the angle is multiplied by
+b / (b + g) in each round, and in SSI by l_(k+1) / l_k. FAPS is at best
+`pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = 0.15 l_1 for the paper's
+penalties. This ratio is l_k / b for small gaps, and approaches 0 for large gaps.
 
 Measured penalties (penalty="measured"), for clients that differ. The paper uses one penalty beta for
 two purposes: how firmly a client's subspace is held to the consensus, and how long its step is. If a
-client's own directions outweigh the common ones, its subspace has to be held firmly, which makes the
-paper's steps short. Measured penalties separate the two. With d the largest eigenvalue of C_i outside
-span(Z), Z'C_iZ = Q diag(a) Q' and A = X'C_iX:
+client's own directions outweigh the common ones, its subspace must be held firmly, which makes the
+paper's steps short. Measured penalties separate the two purposes. With d the largest eigenvalue of C_i
+outside span(Z), Z'C_iZ = Q diag(a) Q' and A = X'C_iX:
 
   delta = max(0, 1 - min(a) / d) measures how much the client differs from the consensus,
   t = .15 + .6 delta, kappa = 2 + 2 delta,
   B = Q diag(max(t a, kappa (d - a))) Q' holds X to the consensus, so that Z leads in C_i + ZBZ',
-  t A weighs Z in the answer: the smaller t is, the longer is the step.
+  t A is the weight of Z in the answer: a smaller t gives a longer step.
 
 At consensus sum Y_i = Z sum t A_i + (I - ZZ') C Z, so the pooled subspace is a fixed point. The server
 may send a guard phi in [0, 1), which moves t towards 1 and kappa towards infinity. In the limit, a
 round equals a round of SSI.
 
-`Past` keeps blocks of earlier rounds, because they show the next direction outside the newest block. Of
-all unwanted eigenvectors, the first one vanishes from the blocks last. So the part of an earlier block
-outside the newest block points along this eigenvector. The earlier block must be old enough for the
-difference to exceed rounding errors: in round t, `Past` holds a block of rounds t / 4 to t / 2.
+`Past` keeps blocks of earlier rounds, because the server uses them to estimate the first unwanted
+eigenvector. Of all unwanted eigenvectors, this eigenvector vanishes from the blocks most slowly. So the
+part of an earlier block outside the newest block points along it. The earlier block must be old enough
+for the difference to exceed rounding errors: in round t, `Past` holds a block from a round between
+t / 4 and t / 2.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
 _LEAST_SINE = 1e-5  # the smallest sine between a kept block and the block that replaces it
-_ROUNDING_SINE = 1e-12  # A smaller sine is only rounding error.
+_ROUNDING_SINE = 1e-12  # a sine below which the difference between two blocks is only rounding error
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,10 @@ class Past:
     rounds: int = 0
 
     def after(self, Z: Array) -> Past:
-        """Return a `Past` that includes the block of one more round.
+        """Return the `Past` after one more round, which ended with the block Z.
 
-        The block is kept only if the number of the round is a power of two, and if the block differs from
-        the last block that was kept.
+        Z is kept only if the number of the round is a power of two, and if Z differs from the last block
+        that was kept.
         """
         rounds = self.rounds + 1
         early = rounds & (rounds - 1)
@@ -75,7 +77,10 @@ class Past:
         return Past(self.newer, Z, rounds)
 
     def beside(self, Z: Array) -> Array | None:
-        """Return a direction orthogonal to Z, of shape (d, 1), or None if the earlier blocks show none."""
+        """Return the direction in which an earlier block differs most from Z, as a column orthogonal to Z.
+
+        Return None if no earlier block differs from Z by more than rounding errors.
+        """
         for block in (self.older, self.newer):
             if block is not None:
                 U, s, _ = np.linalg.svd(linalg.complement(block, Z), full_matrices=False)
@@ -84,20 +89,24 @@ class Past:
         return None
 
 
-# The paper's penalty is 0.15. In a direction that clients do not share, a step overshoots by 1 / t. Therefore t
+# The paper's penalty is 0.15. A step overshoots by the factor 1 / t in directions that clients do not share, so t
 # exceeds a half for the clients that differ most.
 _STEP, _STEP_UNLIKE = 0.15, 0.6
 # If a direction outside Z has an eigenvalue that exceeds an eigenvalue within Z by b, each round multiplies this
-# direction by b / (hold - b). The direction does not grow if the hold is at least 2 b.
+# direction by b / (hold - b), where hold is the penalty. The direction does not grow if hold is at least 2 b.
 _HOLD, _HOLD_UNLIKE = 2.0, 2.0
-_OUTSIDE_COLUMNS, _POWER_STEPS = 4, 3  # the number of columns that estimate d, and their power steps in a round
+# The largest eigenvalue outside Z is estimated from this many columns, by this many power steps in a round.
+_OUTSIDE_COLUMNS, _POWER_STEPS = 4, 3
 # The guard rises every _GUARD_ROUNDS rounds if the smallest sine of these rounds is above _STUCK_SHARE times the
 # smallest sine of the _GUARD_ROUNDS rounds before. It never exceeds _MOST_GUARD.
 _GUARD_ROUNDS, _STUCK_SHARE, _MOST_GUARD = 20, 0.9, 0.99
 
 
 def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float) -> tuple[Arrays, Arrays]:
-    """Compute a client's answer and its new memory: X_i, W_i, and the columns v that estimate d."""
+    """Return a client's answer with measured penalties, and its new memory.
+
+    The memory holds X_i, W_i, and the columns v, from which d is estimated (see the module's docstring).
+    """
     product = _products(data, steps)
     # A new client, or a node that has lost its memory, starts from Z.
     if memory.get("X", Z[:, :0]).shape != Z.shape:
@@ -128,7 +137,7 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
 
 
 def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
-    """Return the guard after this many rounds. The guard rises if the sines of the newest steps no longer fall."""
+    """Return the guard after this many rounds. The guard rises if the sines of the latest steps no longer fall."""
     if rounds % _GUARD_ROUNDS or len(sines) < 2 * _GUARD_ROUNDS:
         return guard
     if min(sines[-_GUARD_ROUNDS:]) <= _STUCK_SHARE * min(sines[-2 * _GUARD_ROUNDS : -_GUARD_ROUNDS]):
@@ -137,7 +146,10 @@ def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
 
 
 def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[float, Array]:
-    """Estimate d by a few block power steps from v. The estimate never exceeds the true value."""
+    """Estimate d, the largest eigenvalue of C_i outside span(Z), by a few block power steps from v.
+
+    Return the estimate, which never exceeds the true value, and the columns from which the next round continues.
+    """
     if not v.shape[1]:
         return 0.0, v
     v = linalg.orth(linalg.complement(v, Z))
@@ -155,7 +167,7 @@ def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[flo
 
 
 _BETA_0: Final = (1e-6, 100.0)  # limits of the first penalty
-_WINDOW: Final = 5  # rounds after which the paper's penalty may grow
+_WINDOW: Final = 5  # number of rounds after which the paper's penalty may grow
 
 
 @dataclass(frozen=True)
@@ -178,18 +190,18 @@ class PaperRule:
 
     @classmethod
     def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
-        """Read the rule from a message. Values that the message does not contain are the paper's."""
+        """Read the rule from a message. Values that the message does not contain are those of the paper."""
         paper = cls()
         return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
 
     @property
     def service(self) -> dict[str, float]:
-        """The values that differ from the paper's and must therefore be in a message."""
+        """The values that differ from those of the paper, and must therefore be sent with each message."""
         paper = vars(PaperRule())
         return {name: value for name, value in vars(self).items() if value != paper[name]}
 
     def next(self, beta: float, distances: Array) -> tuple[float, Array]:
-        """Return this round's penalty, and the distances to consensus that the next decision needs."""
+        """Return the penalty of this round, and the distances to consensus that the next decision needs."""
         # Six distances cover five rounds.
         if len(distances) <= _WINDOW:
             return beta, distances
@@ -205,9 +217,9 @@ class FAPSState:
     Attributes
     ----------
     Z : ndarray
-        The consensus.
+        The basis of the consensus subspace.
     movement : Movement
-        The sines of the newest steps, from which the remaining angle is estimated.
+        The sines of the latest steps, from which the remaining angle is estimated.
     progress : Progress
         The number of rounds, and the error.
     guard : float
@@ -215,9 +227,9 @@ class FAPSState:
     guarded : bool
         Whether the guard may rise.
     sines : tuple of float
-        The newest sines, from which `next_guard` computes the guard.
+        The latest sines, from which `next_guard` computes the guard.
     size : float
-        The largest entry of the newest sum.
+        The largest absolute entry of the latest sum.
     past : Past
         Blocks of earlier rounds.
     papers : bool
@@ -237,52 +249,53 @@ class FAPSState:
 
 @dataclass(frozen=True, kw_only=True)
 class FAPS(Iterative[FAPSState]):
-    """Compute the exact PCA of all rows without sending a product of any client's covariance.
+    """Compute the exact PCA of all rows without sending any product of a client's covariance matrix.
 
     Each client i keeps a basis X_i of its own subspace and a low-rank multiplier W_i. The server only
     sums the clients' answers. C_i is the client's sum of x x' over its rows.
 
     With penalty="paper", a client starts with X_i = Z, W_i = -(I - X_i X_i')C_i X_i and beta_i = 0.15 ||C_i||_2.
-    A round:
-      each client:
+    In each round
+      each client computes
         X_i <- the top eigenspace of C_i + X_i W_i' + W_i X_i' + beta_i ZZ', by warm subspace iteration,
         W_i <- -(I - X_i X_i')C_i X_i,
-        sends Y_i = beta_i X_i(X_i'Z) - X_i(W_i'Z) - W_i(X_i'Z);
-      the server: Z <- orth(sum Y_i).
+        and sends Y_i = beta_i X_i(X_i'Z) - X_i(W_i'Z) - W_i(X_i'Z);
+      the server computes Z <- orth(sum Y_i).
 
     If the inner problems are solved well, a round close to consensus takes a step up to 1 / 0.15 = 6.7
     times as long as a round of SSI. With one inner step, FAPS is as slow as SSI. If the wanted
     eigenvalues are small compared with the first one, a round of FAPS takes a shorter step than a round
     of SSI: see `pace`. beta_i grows by a tenth if the distance between X_i and Z has not fallen by one
     percent within five rounds. If clients differ so much that a client's own directions outweigh 0.15
-    ||C_i||_2, the penalties grow for hundreds of rounds before the clients reach consensus, or without
-    end.
+    ||C_i||_2, the penalties grow for hundreds of rounds before the clients reach consensus, or they grow
+    forever.
 
     Therefore the default is penalty="measured": each client computes two penalties from its rows in
     every round. If the steps of the run stop shrinking, the server makes all clients take shorter and
     safer steps, down to those of SSI. The answers of SSI are products C_i Z, so the server does this
-    only under masks, which hide single answers. Without masks, the run switches to the paper's rule if
-    it has made no progress for half of `patience` rounds. Growing penalties shorten the steps without
-    progress, so by the paper's rule a run ends as stalled if the remaining angle has not fallen for
-    `patience` rounds.
+    only under masks, which hide individual answers. Without masks, the run switches to the paper's rule
+    if it has made no progress for `patience` / 2 rounds. Growing penalties make the steps short even if
+    there is no progress. Therefore, a run with the paper's rule ends as stalled if the remaining angle has
+    not fallen for `patience` rounds.
 
-    If only a fraction of the clients answers each round, measured penalties can be worse than the
-    paper's: clients that are alike take 1.7 to 10 times as many rounds, clients with fewer rows than
-    columns up to 6 times as many, and a few runs stall that converge by the paper's rule.
+    If only a fraction of the clients answers in each round, measured penalties can be worse than the
+    paper's: runs of similar clients take 1.7 to 10 times as many rounds, and runs of clients with fewer
+    rows than columns take up to 6 times as many. A few runs stall although they converge with the paper's
+    rule.
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
     analysis", 2022.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client, p columns of d floats each way, and
     2 d p^2 flops on the server.
-    Prefer it: if the server sees the answers of single clients, but must not be able to compute a
+    Prefer it: if the server sees the answers of individual clients, but must not be able to compute a
     client's covariance matrix from these answers.
 
     Parameters
     ----------
     inner_steps : int, default=10
-        Subspace iterations of the inner problem.
+        Number of subspace iterations for the inner problem.
     inner_tol : float or None, default=None
-        If given, the inner iteration also ends when its subspace moves by at most this sine.
+        If given, the inner iteration also ends when the sine of the angle by which its subspace moves is at most this.
     penalty : {"measured", "paper"}, default="measured"
         Whether clients measure two penalties on their rows in every round, or use the paper's rule.
     beta_0 : float, default=0.15
@@ -296,9 +309,9 @@ class FAPS(Iterative[FAPSState]):
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=2000
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=200
         The run ends as stalled when its error has not fallen for this many rounds.
 
@@ -383,8 +396,8 @@ class FAPS(Iterative[FAPSState]):
         return {"Y": Part(arrays["Z"].shape, Kind.ESTIMATE)}
 
     def bounds(self, state: FAPSState, model: Model) -> Mapping[str, Array | float]:
-        """Return a bound of the answers. It includes the newest sum, because penalties grow without limit if
-        clients find no consensus.
+        """Return a bound on the answers. The bound grows with the latest sum, because penalties grow without
+        limit if clients find no consensus.
         """
         return {"Y": MARGIN * max(model.trace, float(model.n), state.size)}
 
@@ -416,7 +429,7 @@ class FAPS(Iterative[FAPSState]):
 
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
-        # If the sum lacks rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
+        # If the sum lacks full rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
         sines = (*state.sines, moved.newest)[-2 * _GUARD_ROUNDS :]  # the number of sines that `next_guard` needs
         measure = moved.newest
@@ -453,7 +466,7 @@ class FAPS(Iterative[FAPSState]):
         return replace(status, words=status.words + self._slowness(model))
 
     def _slowness(self, model: Model) -> str:
-        """Return a clause for the status if SSI is faster for these eigenvalues, or else ""."""
+        """Return a note for the status if SSI is faster for these eigenvalues, or else ""."""
         if model.values is None or not 0 < model.k < model.d or not model.values[model.k - 1] > 0.0:
             return ""
         last = float(model.values[model.k - 1])
@@ -479,9 +492,10 @@ class FAPS(Iterative[FAPSState]):
 
 
 def pace(last: float, following: float | None, *, penalty: float) -> float:
-    """Return the largest speed of FAPS relative to SSI, in rounds: ln(1 + g / b) / ln(l_k / l_(k+1)).
+    """Return an upper bound on the speed of FAPS relative to SSI: ln(1 + g / b) / ln(l_k / l_(k+1)).
 
-    Here g = l_k - l_(k+1). If l_(k+1) is unknown, g counts as small, which gives the largest ratio.
+    Speeds are compared by the number of rounds, and g = l_k - l_(k+1). If l_(k+1) is unknown, the limit
+    for small g is returned, which is the largest ratio.
 
     Parameters
     ----------
@@ -490,7 +504,7 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
     following : float or None
         l_(k+1), the next eigenvalue, or None if it is unknown.
     penalty : float
-        b, the sum of the clients' penalties. It is 0.15 l_1 for the paper's first penalties and clients that are alike.
+        b, the sum of the clients' penalties. It is 0.15 l_1 for the paper's first penalties and similar clients.
     """
     if following is None or following >= last:
         return last / penalty
@@ -501,7 +515,7 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
 
 
 def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
-    """Return a function that maps V to C_i V, and expects as many calls as a round with these inner steps makes."""
+    """Return a function that maps V to C_i V, prepared for the number of calls in a round with these inner steps."""
 
     def product(V: Array) -> Array:
         return data.matmat(V, reuse=4 * (steps + 1)).astype(np.float64)
@@ -510,7 +524,7 @@ def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
 
 
 def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
-    """Return W = -(I - XX')C X. The multiplier of the consensus constraint, XW' + WX', is never computed."""
+    """Return W = -(I - XX')C X, the factor of the multiplier XW' + WX', which is never computed itself."""
     CX = product(X)
     return np.asarray(X @ (X.T @ CX) - CX)
 

@@ -1,8 +1,8 @@
 """FedOAPM: the power method on a noisy sum, for clients that send at the same time over the air.
 
-`linalg.Power` is the iteration, which trackers also use. This module adds Ritz values, which follow
-from an orthonormal block at no cost, and a stopping rule. It refuses blocks that have grown too large
-between two QRs.
+`linalg.Power` implements the iteration, and trackers use it, too. This module adds Ritz values, which
+follow from an orthonormal block at no cost, and a stopping rule. It raises an error if blocks grow too
+large between two QR factorizations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-_LARGEST_ENTRY: Final = 1e90  # the largest entry that a sum may have between two QRs
+_LARGEST_ENTRY: Final = 1e90  # the largest entry that a sum may have between two QR factorizations
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,16 @@ class FedOAPMState:
     Attributes
     ----------
     power : linalg.Power
-        The iteration.
+        The power iteration with its present block.
     k : int
         The number of wanted components.
     progress : Progress
         The number of rounds, and the error.
     value, last : float
-        The first and the k-th Ritz value, measured just before the newest QR.
+        The first and the k-th Ritz value, measured at the latest orthonormal block.
     traces : Traces or None
-        Traces of hidden directions with larger eigenvalues, if the first block contains components of other rows.
+        Traces of hidden directions with larger eigenvalues, if the first block contains components from other rows,
+        for example from an earlier run. Otherwise None.
     """
 
     power: Power
@@ -53,8 +54,9 @@ class FedOAPMState:
 
     @property
     def number(self) -> int:
-        """The number of columns that the result uses: all except the last one, which estimates the gap, but at
-        least k.
+        """The number of columns that the result uses. It is at least k.
+
+        The last column is not used, because it serves only to estimate the gap in the spectrum.
         """
         return max(self.k, int(self.power.U.shape[1]) - 1)
 
@@ -64,21 +66,23 @@ class FedOAPM(Iterative[FedOAPMState]):
     """Compute the PCA of all rows by power iterations that withstand a noisy channel.
 
     Each product is U_l = C U_{l-1} + W_l, where C = sum_k C_k is the sum of x x' over all rows and W_l
-    is the noise of the channel (see `AirChannel`). A QR follows every eta = `qr_every` products.
-    Between two QRs the server sends the noisy sum itself back, so that it has U~ = C^eta U + sum_i
-    C^(eta-i) W_i just before a QR. The large eigenvalues outgrow the noise in this sum.
+    is the noise of the channel (see `AirChannel`). The server orthonormalizes the block by a QR
+    factorization after every eta = `qr_every` products. Between two QRs, the server sends the noisy sum
+    itself back, so that just before a QR the block is U~ = C^eta U + sum_i C^(eta-i) W_i. In this sum,
+    the large eigenvalues outweigh the noise.
 
-    Accuracy: let lambda_{p+1} << lambda_p, and let sigma be the standard deviation of the noise, in the
-    units of C. After convergence, sin(theta) is about sigma sqrt(sum_{i<eta} sum_{j>p} lambda_j^(2i)) /
-    lambda_p^eta. With a QR after every product, this is sigma sqrt(d - p) / lambda_p. Each further
-    product between two QRs divides it by lambda_p / max(1, lambda_{p+1}). With `oversample` above 0, the
-    closing message chooses the components by one noisy product, which leaves about sigma / lambda_p. The
+    Accuracy: let theta be the angle between the computed and the exact subspace, let lambda_{p+1} <<
+    lambda_p, and let sigma be the standard deviation of the noise, in the units of C. After convergence,
+    sin(theta) is about sigma sqrt(sum_{i<eta} sum_{j>p} lambda_j^(2i)) / lambda_p^eta. With a QR after
+    every product, this error is sigma sqrt(d - p) / lambda_p. Each further product between two QRs
+    divides the error by lambda_p / max(1, lambda_{p+1}). With `oversample` above 0, the closing message
+    selects the components by one noisy product, which leaves an error of about sigma / lambda_p. The
     condition number of the block is (lambda_1 / lambda_p)^eta, which limits eta. The largest Ritz value
     of the symmetric part of U'(CU + W) estimates lambda_1.
 
     Without noise, FedOAPM is SSI with a QR but without the rotation to Ritz vectors. If clients are
-    missing, the sum is not scaled up, because over a channel the server does not know which clients
-    have sent. The closing message measures the clients that are present. The paper does not center the
+    missing, the sum is not scaled up, because over a channel the server cannot know which clients have
+    sent. The closing message uses only the clients that are present. The paper does not center the
     rows. To do the same, pass center=False.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
@@ -91,15 +95,16 @@ class FedOAPM(Iterative[FedOAPMState]):
     Parameters
     ----------
     qr_every : int, default=1
-        eta, the number of products between two QRs. The estimate is precise only just before a QR, so it is read there.
+        eta, the number of products between two QRs. The estimate is precise, and is therefore read, only just before
+        a QR.
     oversample : int, default=0
         Columns that the algorithm iterates beyond `n_components`.
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=500
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds. Noise keeps the residual above tol,
         so a run on a noisy channel ends by `patience` or `max_rounds`.
@@ -129,7 +134,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         checks.integer("qr_every of fed_oapm", self.qr_every, least=1)
 
     def width(self, n_components: int | float) -> int:
-        """Return the width with one additional column, which estimates the gap.
+        """Return the width of the block, with one additional column that estimates the gap in the spectrum.
 
         In a QR, later columns do not change earlier columns, so the additional column does not affect the others.
         """
@@ -173,7 +178,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return linalg.orth(state.power.block)
 
     def room(self, state: FedOAPMState) -> float:
-        # Between two QRs, columns become nearly parallel, and the differences between them are small.
+        # Between two QRs, columns become nearly parallel. Their small differences leave no room for rounding errors.
         return state.progress.room if self.qr_every == 1 else 0.0
 
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
@@ -191,7 +196,7 @@ class FedOAPM(Iterative[FedOAPMState]):
     def _measure(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, traces = state.power, state.progress, state.traces
         value, last = state.value, state.last
-        # The block is orthonormal, so its product yields Ritz values and residuals.
+        # If the block is orthonormal, its product yields Ritz values and residuals.
         if power.inside == 0:
             if traces is not None:
                 # A QR keeps the order of the columns, so a large direction in the last column would never be

@@ -2,9 +2,9 @@
 
 The server keeps a basis Q, and a small matrix H that represents the products of C with Q. After every
 message, `_absorb` extends Q and H, solves the small eigenproblem, calls `_judge` for the number of
-components and their error, and computes the next block. Two methods handle special cases: `_certain`
-decides whether an eigenvalue may still be hidden, and `_fresh` makes a random block when the space is
-exhausted.
+components and their error, and computes the next block. Two methods handle special cases. `_certain`
+decides whether an eigenvalue may still be hidden. `_fresh` adds random columns if such an eigenvalue is
+possible, or if the Krylov space cannot grow.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 AUTO: Final = "auto"
-# With oversample="auto", the number of additional columns in the opening, when d is not known yet
+# With oversample="auto", the opening sends this many additional columns, because d is not known yet.
 _NARROW: Final = 2
-# A basis may have up to _CHEAP columns, because their eigenproblem takes little time, and at least _BLOCKS blocks.
+# A basis may always have _CHEAP columns, because their eigenproblem takes little time, and always _BLOCKS blocks.
 _CHEAP, _BLOCKS = 600, 16
-# A basis may have up to _BYTES bytes, and at least _FEWEST blocks. On four spectra, runs with eight blocks needed up
-# to a sixth more messages than runs with an unlimited basis, and runs with six blocks up to half more.
+# A basis may take up to _BYTES bytes, but it may always have _FEWEST blocks. On four spectra, runs with eight blocks
+# needed up to a sixth more messages than runs with an unlimited basis, and runs with six blocks up to half more.
 _BYTES, _FEWEST = 2**29, 8
 _ROWS: Final = 512  # the number of rows of a block that are copied at a time
 # Up to this many bytes, the size of a message hardly affects how long it takes over a real network.
 MESSAGE: Final = 2**19
-# With tol="auto", the smallest residual that is required, and the share of a component's sampling error that is
-# negligible
+# With tol="auto", _SMALLEST_TOL is the smallest residual that is required, and _SAMPLING_SHARE is the share of a
+# component's sampling error that is negligible.
 _SMALLEST_TOL, _SAMPLING_SHARE = 1e-6, 0.05
 _DEFAULT_TOL: Final = 1e-8  # the default of tol
-# A block may keep a part along older columns of up to this many times tol. Residuals do not include this part, and
-# the eigenvalues of T change only by its square.
+# A new block need not be exactly orthogonal to older columns: its part along them may be up to _SKEW times tol.
+# Residuals do not include this part, and the eigenvalues of T change only by its square.
 _SKEW: Final = 1e-5
 _ROUNDING_SHARE: Final = 0.2  # the share of tol that the rounding errors of one message may take
 _MANY_COLUMNS: Final = 20_000  # above this many columns, the default of tol is "auto"
@@ -57,11 +57,11 @@ class Basis:
     columns: Array = field(metadata={files.GROWS: True})
 
     def __post_init__(self) -> None:
-        # The memory layout affects the last bits of products, so columns from a checkpoint get the same layout.
+        # The memory layout affects the rounding of products, so columns from a checkpoint get the same layout.
         object.__setattr__(self, "columns", np.asfortranarray(self.columns))
 
     def add(self, block: Array, most: int) -> Basis:
-        """Return the basis extended by a block. `most` is the largest number of columns that a basis can have."""
+        """Return the basis extended by a block. `most` is the maximum number of columns of a basis."""
         d, m = self.columns.shape
         end = m + block.shape[1]
         room = self.__dict__.get("room")
@@ -69,7 +69,7 @@ class Basis:
         if room is None or room.used != m or end > room.array.shape[1]:
             room = _Room(np.empty((d, max(end, most)), order="F"))
             room.array[:, :m] = self.columns
-        # A few rows at a time fit into the processor's cache while row order becomes column order.
+        # The copy converts row order to column order. A few rows at a time fit into the processor's cache.
         for i in range(0, d, _ROWS):
             room.array[i : i + _ROWS, m:end] = block[i : i + _ROWS]
         room.used = end
@@ -97,7 +97,7 @@ class Basis:
 
 @dataclass
 class _Room:
-    """An array with memory for columns, and the number of columns in use."""
+    """An array with memory reserved for further columns, and the number of columns in use."""
 
     array: Array
     used: int = 0
@@ -105,27 +105,31 @@ class _Room:
 
 @dataclass(frozen=True)
 class KrylovState:
-    """The state of the server: Q, the next block B, H with CQ = [Q, B] H, T = Q'CQ, and the progress of Ritz pairs.
+    """The state of the server: Q, the next block B, H with CQ = [Q, B] H, T = Q'CQ, and the progress of the run.
 
     Attributes
     ----------
+    warm : bool
+        Whether the first block contained known components, so that larger eigenvalues may still be hidden.
     lost : ndarray
         For each column of Q, the length of the part of its product with C that H does not contain, because this part
         was only rounding error.
     converged : int
         The number of leading Ritz values that have converged, if a fraction of the variance is wanted.
     probe : tuple
-        k and the k-th eigenvalue when the server last sent a random block to search for hidden eigenvalues.
+        k and the k-th eigenvalue at the time when the server last sent random columns to find hidden eigenvalues.
     errors : tuple of float
         The error after each product, beginning with the opening. `Auto` uses these errors to decide whether another
         algorithm would cost less.
     random : ndarray of shape (m, p)
-        In a warm start, the random columns that were sent with the components, in the coordinates of Q. It has no
-        columns in other runs, or after the basis was cut.
+        In a warm start, the random columns that were sent with the components, in the coordinates of Q. In other
+        runs, and after the basis was cut, the array has no columns.
     sampling : float
-        The largest residual of a component relative to its eigenvalue, if `tol` depends on the sampling error, or 0.
+        The largest residual that a component may have, relative to its eigenvalue, if `tol` depends on the sampling
+        error. Otherwise 0.
     reach : float
-        About how far a relative error of the newest product moves a component, relative to the first eigenvalue.
+        An estimate of how far a relative error of the latest product moves a component, relative to the first
+        eigenvalue.
     """
 
     Q: Basis
@@ -170,14 +174,14 @@ class KrylovState:
         return linalg.column_norms(np.vstack([off, self.lost[:, None] * W]))
 
     def beside_tol(self, residuals: Array, values: Array) -> Array:
-        """Scale the residuals so that a residual within the sampling error is at most tol."""
+        """Return the residuals, scaled so that a residual within the sampling error is at most tol."""
         if not self.sampling or not values[0] > 0.0:
             return residuals
         may_be = self.sampling * np.maximum(values[: len(residuals)], 0.0) / (self.progress.tol * float(values[0]))
         return np.asarray(residuals / np.maximum(may_be, 1.0))
 
     def cut(self, values: Array, W: Array) -> KrylovState:
-        """Replace Q by the Ritz vectors Q W (thick restart). B stays, because it is orthogonal to all of Q."""
+        """Return the state whose basis is Q W (thick restart). B stays, because it is orthogonal to all of Q."""
         off = self.H @ W
         ends = off[self.size :]
         off[: self.size] -= W * values
@@ -193,9 +197,9 @@ class KrylovState:
         """Return whether T's eigenvectors may have missed an eigenvalue of C above the k-th Ritz value.
 
         For an eigenvector v of C with eigenvalue a and a Ritz pair (theta, u), v'(C u - theta u) = (a -
-        theta) v'u. The left side is v'B times an entry of H, where B is the next block and v'B has at
-        most length 1. This bounds v'u, and therefore v'Z for the random columns Z. If such a v has been
-        missed, v'Z is at least `overlap`.
+        theta) v'u. The left side is v'B times entries of H W, where B is the next block and v'B has at
+        most length 1. This bounds v'u, and therefore v'Z for the random columns Z. But v'Z has at least
+        the length `overlap` for every v, so a bound below `overlap` proves that no v has been missed.
         """
         if not self.random.shape[1]:
             return False
@@ -210,25 +214,27 @@ class KrylovState:
 class Krylov(Iterative[KrylovState]):
     """Compute the exact PCA of all rows in the fewest rounds, by block Krylov iteration.
 
-    In each round, the clients send one product C B. The server also uses the products of earlier rounds.
+    In each round, the clients send their products with one block, and the server receives the sum. The
+    server also uses the sums of earlier rounds.
 
-    The server keeps Q = [Q_1 ... Q_j]. A round sends the newest block Q_j and receives S = sum C_i Q_j.
+    Let C be the sum of the clients' covariance matrices C_i. The server keeps Q = [Q_1 ... Q_j]. In a
+    round, the server sends the latest block Q_j and receives S = sum C_i Q_j.
     The next block is Q_{j+1} = orth((I - QQ')S), so S = [Q, Q_{j+1}] h with a small matrix h. All
     matrices h together form H, with C Q = [Q, Q_{j+1}] H, so C Q itself is not stored. The Ritz pairs
     of T = Q'CQ are the estimate, and H yields their residuals ||C z - theta z||. Columns that vanish
-    are dropped. If none is left, the space is invariant and the result is exact.
+    are dropped. If no column is left, the space is invariant and the result is exact.
 
-    A basis belongs to one set of clients. If this set changes permanently, the run returns to the
-    opening with the components and random columns, or under masks with random columns only.
+    A basis belongs to one set of clients. If this set changes permanently, the run repeats the opening
+    with a block of the components and random columns, or under masks of random columns only.
 
     Reference: Golub and Underwood 1977 (block Lanczos). The thick restart follows Wu and Simon 2000.
 
     Cost per round: 4 n_i d p flops on a client, and p columns of d floats each way. If Q has m
     columns, the server needs 2 to 4 d m p flops, and at least (4/3) m^3 flops for the k leading
     eigenvectors of an m x m matrix. m grows by p in each round up to max(600, 16 p), so the cost of
-    a round is bounded. In our measurements this bound added at most one message in thirty. With
-    more than 100,000 columns, Q has as many columns as fit into 512 MB, but at least 8 p. This
-    bound added at most one message in six.
+    a round is bounded. In our measurements, this bound on m increased the number of messages by at
+    most a thirtieth. With more than 100,000 columns of data, Q has as many columns as fit into 512 MB,
+    but at least 8 p. This second bound increased the number of messages by at most a sixth.
     Prefer it: by default, unless different clients answer in each round, or a rough answer after
     two rounds is enough.
 
@@ -236,20 +242,21 @@ class Krylov(Iterative[KrylovState]):
     ----------
     oversample : int or "auto", default=2
         Columns that the algorithm iterates beyond `n_components`. "auto" means 2 in the opening, and then as many as
-        fit into a message of 512 kB, unless a node's `max_columns` forbids it, or there is `dp` or a channel.
+        fit into a message of 512 kB. Blocks stay narrow if a node's `max_columns` forbids wide ones, and in runs with
+        `dp` or a channel.
     max_basis : int, default=40
-        The most blocks that the server keeps before it restarts from the better half of the Ritz vectors. The server
-        keeps fewer blocks if they would have more than 600 columns, but at least 16, and still fewer if they would
-        take more than 512 MB, but at least 8. If `n_components` is a fraction of the variance, the only limit is
-        512 MB, and there is always memory for twice the components found.
+        Maximum number of blocks that the server keeps before it restarts from the leading half of the Ritz vectors.
+        The server keeps fewer blocks, but at least 16, if they would have more than 600 columns in total. It keeps
+        still fewer, but at least 8, if they would take more than 512 MB. If `n_components` is a fraction of the
+        variance, the only limit is 512 MB, and it is raised if twice the components found do not fit.
     tol : float, "auto" or None, default=None
         The largest residual, relative to the first eigenvalue, at which a run has converged. "auto" means 1e-6, or, if
-        larger, a twentieth of the sampling error of each component's eigenvalue, which is sqrt(2 / n) of it. The
-        default is 1e-8 up to 20,000 columns, and "auto" above.
+        larger, a twentieth of the sampling error of each component's eigenvalue. The sampling error is sqrt(2 / n)
+        times the eigenvalue. The default is 1e-8 up to 20,000 columns, and "auto" above.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=1000
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds.
 
@@ -300,7 +307,7 @@ class Krylov(Iterative[KrylovState]):
         return float(self.tol)
 
     def of_columns(self, d: int) -> Self:
-        """Return the algorithm with its `tol` for this many columns."""
+        """Return the algorithm with the `tol` that it uses for this many columns."""
         if self.tol is None and d > _MANY_COLUMNS:
             return replace(self, tol=AUTO)
         return self
@@ -324,14 +331,17 @@ class Krylov(Iterative[KrylovState]):
         return replace(self, oversample=_NARROW)
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """Return the algorithm with narrow blocks, because wide blocks would carry more noise."""
+        """Return the algorithm with narrow blocks, because wide blocks would carry more noise, and the reason or ""."""
         if self.narrow is self:
             return self, ""
         return self.narrow, f"krylov uses narrow blocks, as always {noise_of(private)}"
 
     @property
     def alternative(self) -> str:
-        """The name of this algorithm if nodes must allow its wide blocks, which may reveal nearly all of C_i, or ""."""
+        """The name of this algorithm if it has wide blocks, which nodes must allow, or "".
+
+        Wide blocks may reveal nearly all of C_i.
+        """
         if self.oversample != AUTO:
             return ""
         return self.name
@@ -342,7 +352,7 @@ class Krylov(Iterative[KrylovState]):
         return super().width(n_components)
 
     def settle(self, model: Model) -> tuple[Krylov, str]:
-        """Return the algorithm with the block width that the number of columns allows, and its description."""
+        """Return the algorithm with the block width that the number of columns allows, and a note on this width."""
         if self.oversample != AUTO:
             return self, ""
         own = self.width(model.n_components)
@@ -430,7 +440,8 @@ class Krylov(Iterative[KrylovState]):
     def restart(self, model: Model) -> Array:
         d, p = model.columns.shape
         noise = linalg.random_block(d, p, model.seed + model.restarts + 1)
-        # Two sums over the same block, with and without a client, would reveal its answer.
+        # The difference of two sums for the same block, one with a client and one without this client, would reveal
+        # the client's answer.
         if model.summed:
             return noise
         # Without random columns, a direction orthogonal to all known directions would stay hidden. Random columns
@@ -452,18 +463,18 @@ class Krylov(Iterative[KrylovState]):
         rest = basis.beside(S)
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
-        # `off` is an error of the answer, mostly a rounding error. If it were added to the symmetric matrix T, it
-        # would move all Ritz vectors. In H, it moves only Ritz vectors that have a part in the newest block, and
+        # `off` is an error of the answer, mostly a rounding error. If `off` were added to the symmetric matrix T, it
+        # would move all Ritz vectors. In H, `off` moves only Ritz vectors that have a part in the newest block, and
         # these parts become smaller from round to round.
         inside = np.vstack([known, own]) + off
         some = state.k
         if Q.shape[1] + S.shape[1] > widest:
             some = widest // 2  # the number of columns that remain if the basis is cut below
-        # A fraction of the variance requires all converged values. A warm start must check whether larger
-        # eigenvalues follow the first k.
+        # If a fraction of the variance is wanted, all converged values are needed. After a warm start, eigenvalues
+        # behind the first k may turn out to be larger.
         behind = state.warm or state.fraction is not None
         values, W = linalg.eigh_leading(T, len(T) if behind else some)
-        # If all entries are 0, so is the first eigenvalue.
+        # The first eigenvalue is 0 if all entries of T are 0.
         first = max(float(values[0]), np.finfo(float).tiny)
         lost = np.zeros(S.shape[1])
         if block.shape[1] < S.shape[1]:
@@ -482,19 +493,19 @@ class Krylov(Iterative[KrylovState]):
             widest = self._widest_basis(state)
             some = widest // 2
         k, error = self._judge(state, values, residuals)
-        # The direction of an error in the block is arbitrary, so C changes the error's size like that of a random
-        # block, for example of the first block.
+        # The direction of an error in the block is arbitrary. So C changes the size of the error about as much as the
+        # size of a random block, for example of the first block.
         p = S.shape[1]
         sizes = (linalg.length(H[:, :p]) / np.sqrt(max(p, 1)), linalg.column_norms(S).max(initial=0.0))
         reach = linalg.column_norms(W[Q.shape[1] - p :, :k]).max(initial=0.0) * max(sizes) / first
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
-            # The random columns may find an eigenvalue that belongs to the first k, so residuals after the first k
-            # must be checked, too.
+            # The random columns may find an eigenvalue that belongs to the first k. So from now on (warm=True), the
+            # residuals behind the first k are checked, too.
             state = replace(state, warm=True, probe=(float(k), last))
             state = state.widened(self._fresh(state, state.k + 2))
-        # The space is invariant, but it does not contain the wanted fraction of the variance.
+        # Here the space is invariant, but it does not contain the wanted fraction of the variance.
         elif block.shape[1] == 0 and not np.isfinite(error):
             state = state.widened(self._fresh(state, state.k + 2))
         # This check needs all Ritz vectors of T, so it must precede the cut.
@@ -507,7 +518,7 @@ class Krylov(Iterative[KrylovState]):
         return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error), reach=float(reach))
 
     def _widest_basis(self, state: KrylovState) -> int:
-        """Return the largest number of columns of the basis, in whole blocks."""
+        """Return the maximum number of columns of the basis."""
         d, k = len(state.block), state.k
         width, bytes_allow = k + self.oversample, _BYTES // (8 * d)
         if state.fraction is None:
@@ -522,10 +533,10 @@ class Krylov(Iterative[KrylovState]):
     def _certain(state: KrylovState, values: Array, k: int) -> bool:
         """Return whether no eigenvalue above the k-th can be hidden from Q.
 
-        A block of p columns finds p copies of a multiple eigenvalue, which is enough for k <= p. For a
-        fraction of the variance, further copies may be missing. No copy is missing if the rest of the
-        trace is smaller than the k-th eigenvalue, or if a new random block has changed neither k nor this
-        eigenvalue.
+        A block of p columns finds p copies of a multiple eigenvalue, which is enough for k <= p. If a
+        fraction of the variance is wanted, k may exceed p, and further copies may be missing. No copy is
+        missing if the rest of the trace is smaller than the k-th eigenvalue, or if new random columns have
+        changed neither k nor the k-th eigenvalue.
         """
         # A basis of all d columns hides nothing.
         if state.fraction is None or len(values) == len(state.block):
@@ -538,7 +549,7 @@ class Krylov(Iterative[KrylovState]):
 
     @staticmethod
     def _fresh(state: KrylovState, most: int) -> Array:
-        """Return the block with up to `most` random columns added, orthogonal to all known columns."""
+        """Return the next block with up to `most` random columns added, which are orthogonal to all known columns."""
         Q, block = state.Q.columns, state.block
         known = Q.shape[1] + block.shape[1]
         # The seed depends on the size of the basis, because the same seed would repeat an earlier random block.
@@ -550,8 +561,8 @@ class Krylov(Iterative[KrylovState]):
                 Y = Y - block @ (block.T @ Y)
             return Y
 
-        # `orth` scales short columns up to length 1, together with their rounding errors. Therefore the known
-        # space is removed once more.
+        # `orth` scales short columns up to length 1, together with their rounding errors. Therefore the part along
+        # the known columns is removed a second time.
         return np.hstack([block, linalg.orth(less(linalg.orth(less(random))))])
 
     @staticmethod
@@ -576,7 +587,7 @@ class Krylov(Iterative[KrylovState]):
 
 @dataclass(frozen=True, kw_only=True)
 class WideKrylov(Krylov):
-    """The Krylov algorithm with blocks wider than the opening's. Random columns fill up the first block."""
+    """The Krylov algorithm with blocks wider than in the opening. Random columns fill up the first block."""
 
     @property
     def spec(self) -> str:
@@ -593,12 +604,12 @@ class WideKrylov(Krylov):
 
 
 def _sampling(model: Model) -> float:
-    """Return the relative error below which an eigenvalue counts as exact, given the sampling error of the rows."""
+    """Return the relative error below which an eigenvalue counts as exact, because its sampling error is larger."""
     return _SAMPLING_SHARE * float(np.sqrt(2.0 / max(model.n, 1)))
 
 
 def noise_of(private: bool) -> str:
-    """Return a clause that names the source of the noise on answers."""
+    """Return words that name the source of the noise on answers."""
     if private:
         return "with dp, because the budget is divided before columns are known"
     return "over a channel"

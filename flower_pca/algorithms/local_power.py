@@ -1,8 +1,8 @@
 """LocalPower: several local power steps between two messages.
 
-In rounds with several steps, the server aligns all answers with the answer of the client that has most
-rows, and adds them up (`_align`). A round with one step equals a round of SSI. `q` returns the number of
-steps of the next round.
+In rounds with several steps, the server aligns all answers with the answer from the client that has the
+most rows, and sums the aligned answers (`_align`). A round with one step equals a round of SSI. `q`
+returns the number of local steps in the next round.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class LocalPowerState:
-    """The state of the server: the block to send next, and in rounds with one step the newest pair Z and C Z.
+    """The state of the server: the block to send next, the latest Z, and Y = C Z after a round with one local step.
 
-    If the block contains components of the same rows (`again`), all rounds have one step.
+    If the run starts from components of the same rows (`again`), all rounds have one local step.
     """
 
     block: Array
@@ -43,14 +43,15 @@ class LocalPowerState:
 class LocalPower(Iterative[LocalPowerState]):
     """Compute a rough PCA in two or three rounds, with several power steps at each client per round.
 
-    A round has q local power steps: a client computes X_i <- orth(C_i X_i) q - 1 times, and the server
-    Z <- orth(sum C_iX_iO_i).
+    A round has q local power steps. Starting from X_i = Z, each client computes X_i <- orth(C_i X_i) q - 1
+    times, and sends C_i X_i. The server computes Z <- orth(sum C_i X_i O_i).
 
-    O_i aligns client i with the client that has most rows, whose block is X_b. With align="procrustes",
-    O_i is the orthogonal factor of X_i'X_b. With "sign", it holds the signs of <X_i[:, j], X_b[:, j]>.
-    With "none", it is the identity. With q = 1 no alignment is needed, and the round is one of SSI.
-    With `decay`, q halves every `halve_every` rounds until it is 1. Without `decay`, the error ends at
-    a floor that grows with q and with the difference between clients.
+    O_i aligns X_i with X_b, the block of the client that has the most rows. With align="procrustes",
+    O_i is the orthogonal factor of X_i'X_b. With "sign", O_i is the diagonal matrix of the signs of
+    <X_i[:, j], X_b[:, j]>. With "none", O_i is the identity. If q = 1, no alignment is needed, and the
+    round equals a round of SSI. With `decay`, q is halved every `halve_every` rounds until q = 1.
+    Without `decay`, the error stops falling at a level that grows with q and with the differences
+    between clients.
 
     Reference: Li, Wang, Chen, Zhang, "Communication-efficient distributed SVD via local power
     iterations", ICML 2021.
@@ -61,21 +62,21 @@ class LocalPower(Iterative[LocalPowerState]):
     Parameters
     ----------
     local_steps : int, default=8
-        q at the start.
+        q in the first round.
     align : {"procrustes", "sign", "none"}, default="procrustes"
-        How O_i aligns the answers, see above.
+        How O_i aligns the blocks (see above).
     decay : bool, default=True
         Whether q falls to 1.
     halve_every : int, default=3
-        Rounds after which q is halved.
+        The number of rounds after which q is halved.
     oversample : int, default=1
         Columns that the algorithm iterates beyond `n_components`.
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=1000
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds.
 
@@ -111,7 +112,7 @@ class LocalPower(Iterative[LocalPowerState]):
         checks.integer("halve_every of local_power", self.halve_every, least=1)
 
     def q(self, state: LocalPowerState) -> int:
-        """Return the number of local steps of the next round."""
+        """Return the number of local steps in the next round."""
         if not self.decay:
             return self.local_steps
         if state.again:
@@ -139,7 +140,7 @@ class LocalPower(Iterative[LocalPowerState]):
         shape = arrays["Z"].shape
         if arrays["aligned"]:
             return {"Y": Part(shape, Kind.PRODUCT, of="X"), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
-        if arrays["steps"] > 1:  # Here orth(Y) would be the X of a message with one more step.
+        if arrays["steps"] > 1:  # orth(Y) is the block X that one more local step would start from.
             return {"Y": Part(shape, Kind.IMAGE), "n": ROWS}
         return {"Y": Part(shape, Kind.PRODUCT), "n": ROWS}
 
@@ -177,7 +178,7 @@ class LocalPower(Iterative[LocalPowerState]):
 
     @staticmethod
     def _measured(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
-        """Return the state after the product of C and the block has arrived."""
+        """Return the state after the product Y of C and the block has arrived."""
         _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
         return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
@@ -188,10 +189,10 @@ class LocalPower(Iterative[LocalPowerState]):
         return self.q(state) > 1 and self.align != "none"
 
     def _align(self, answers: Stack) -> Array:
-        """Return sum C_i X_i O_i, aligned with the client that has most rows."""
+        """Return sum C_i X_i O_i, in which O_i aligns X_i with the block of the client that has the most rows."""
         largest = max(answers.values(), key=lambda reply: int(reply["n"]))
         base = largest["X"].astype(np.float64)
-        # The paper's weights n_i / n are in C_i, which is not divided by the rows here.
+        # C_i is not divided by the number of rows, so it already includes the paper's weights n_i / n.
         total = np.zeros(base.shape)
         for reply in answers.values():
             if self.align == "procrustes":

@@ -1,7 +1,7 @@
 """Median PCA: the geometric median of the clients' subspaces, which a minority of bad clients cannot move far.
 
-No step sums over clients. The opening takes centers and scales as medians (`stages.weighing`), the
-algorithm takes the geometric median of projections, and the closing message takes medians of variances.
+No step sums over clients. The opening computes medians of centers and scales (`stages.weighing`), the
+algorithm computes the geometric median of projections, and the closing stage computes medians of variances.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class MedianState(OneShotState):
-    """The state of the server: the clients' weights, and the median angle of the clients' subspaces to the result."""
+    """The state of the server: that of `OneShotState`, the clients' weights, and the median angle to the result.
+
+    The angle of a client is the largest principal angle between the client's subspace and the result.
+    """
 
     counted: Weights = field(default_factory=Weights)
     spread: float = np.inf
@@ -35,21 +38,21 @@ class MedianPCA(Average):
     """Compute components that most clients agree on, although a few clients are wrong or dishonest.
 
     Each client i sends its own top k eigenvectors V_i. The server computes the geometric median of the
-    projections, M = argmin_M sum_i ||V_i V_i' - M||, by Weiszfeld's algorithm, as a weighted mean M =
-    sum_i a_i V_i V_i'. Each step needs only the inner products ||V_i'V_j||_F^2 of N clients, or M
-    itself if d is smaller.
+    projections, M = argmin_M sum_i ||V_i V_i' - M||, by Weiszfeld's algorithm. M is a weighted mean
+    sum_i a_i V_i V_i'. Each step of Weiszfeld's algorithm needs only the inner products ||V_i'V_j||_F^2
+    of the clients, or M itself if d is smaller than the number of clients.
 
     If all bad clients send the same direction, M contains a part of it, although most clients do not
-    have this direction. Therefore the server takes the 2 k leading eigenvectors u of M, and selects the
-    k eigenvectors with the largest median of ||V_i'u||^2. All clients have the same weight. With the
-    option `max_share` of a run, clients are weighted by their rows, up to that share.
+    have this direction. Therefore the server computes the 2 k leading eigenvectors u of M, and selects
+    the k eigenvectors with the largest median of ||V_i'u||^2. All clients have the same weight. With the
+    option `max_share` of a run, a client's weight is its share of the rows, but at most `max_share`.
 
     Reference: Singh and Vaswani, "Byzantine-resilient federated PCA and low rank column-wise
     sensing", IEEE Trans. Inf. Theory 2024 (the subspace median); Weiszfeld 1937; Minsker,
     "Geometric median and robust estimation in Banach spaces", Bernoulli 2015.
-    Cost: one local eigenproblem. Each client sends p columns of d floats. The server keeps all
-    answers, and needs O(d^2 N p) flops for each of Weiszfeld's steps, or O(d N^2 p^2) flops once if
-    there are at most d clients.
+    Cost: one local eigenproblem. Each of N clients sends p columns of d floats. The server keeps all
+    answers, and needs O(d^2 N p) flops for each step of Weiszfeld's algorithm, or O(d N^2 p^2) flops
+    once if there are at most d clients.
     Prefer it: if up to two fifths of the clients may be wrong or dishonest, and every client has
     enough rows to find the components alone.
 
@@ -87,7 +90,7 @@ class MedianPCA(Average):
         bases = [reply["V"] for reply in total.values()]
         weights = state.counted.of(total)
         a = of_spans(bases, weights)
-        # M is the product of this stack and its transpose.
+        # M is the product of `stacked` and its transpose.
         pairs = zip(bases, a, strict=True)
         weighted = [V * np.sqrt(part) for V, part in pairs]
         stacked = np.hstack(weighted)
@@ -96,7 +99,7 @@ class MedianPCA(Average):
         inside = np.stack([squares.sum(axis=0) for squares in projected])
         # A stable sort keeps ties in the order of the eigenvalues of M.
         order = np.argsort(-median(inside, weights), kind="stable")
-        # The variance of one additional direction shows the gap.
+        # The closing stage computes the gap in the spectrum from one additional direction.
         Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
         found = Z[:, : state.width]
         # If the rows of a client do not vary, the client sends no column, and its angle counts as 0.
@@ -110,28 +113,28 @@ class MedianPCA(Average):
         return Status(
             Outcome.DONE,
             "done in one round: the components of half of the clients lie within "
-            f"{np.rad2deg(state.spread):.2g} degrees of their median",
+            f"{np.rad2deg(state.spread):.2g} degrees of the result",
         )
 
 
 @dataclass(frozen=True)
 class MediansState:
-    """The state of the closing message.
+    """The state of the closing stage.
 
     Attributes
     ----------
     Z : ndarray
-        The basis, with one more column if the algorithm has found one.
+        The basis, with one additional column if the algorithm has found one.
     width : int
         The number of columns of the basis.
     counted : Weights
         The weight of each client, by its key.
     weights : ndarray or None
-        The weights of the clients that answered.
+        The weights of the clients that answered, or None before the answers.
     moments : ndarray or None
-        Z'C_iZ / n_i of each client.
+        Z'C_iZ / n_i of each client, or None before the answers.
     Y : ndarray or None
-        The geometric median of C_iZ / n_i.
+        The geometric median of C_iZ / n_i, or None before the answers.
     """
 
     Z: Array
@@ -146,8 +149,8 @@ class MediansState:
 class Medians(Stage[MediansState]):
     """Order the components by the median of the clients' variances along each component, and report this median.
 
-    The components are rotated within their span to Ritz vectors of the geometric median of C_i Z / n_i.
-    The residuals show how far the span is from an eigenspace of this median.
+    The components are rotated within their span to the Ritz vectors that follow from the geometric median
+    of C_i Z / n_i. The residuals show how far the span is from an eigenspace of this median.
 
     Cost: 4 n_i d (p + 1) flops on a client, and p + 1 columns of d floats each way, once. The server
     keeps all answers.
@@ -201,7 +204,7 @@ class Medians(Stage[MediansState]):
         image = state.Y[:, :p]
         _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
         turn = span.T @ Z
-        # These are the variances of each client along Z.
+        # Each row of `own` contains the variances of one client along Z.
         own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
         # Rounding may make a variance of 0 negative.
         values = np.maximum(median(own, state.weights), 0.0)

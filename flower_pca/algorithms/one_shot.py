@@ -1,8 +1,9 @@
-"""One-shot averages of local subspaces: UDA, WDA and DistPCA. Each client answers once, and Rayleigh-Ritz follows.
+"""One-shot averages of local subspaces: UDA, WDA and DistPCA.
 
-In all three algorithms, clients send local eigenvectors once, and the server takes the leading singular
-vectors of their stack. `Average` is the common base class. Its subclasses define how many vectors a
-client sends, and how they are weighted. The server checks that the columns of an answer are orthonormal.
+In all three algorithms, each client sends local eigenvectors once, and the server computes the leading
+singular vectors of their stack. The closing stage then applies Rayleigh-Ritz. `Average` is the common
+base class. Its subclasses define how many vectors a client sends, and how the vectors are weighted. The
+server checks that the columns of an answer are orthonormal.
 """
 
 from __future__ import annotations
@@ -23,12 +24,23 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
-_MOST_SKEW: Final = 1e-3  # the largest deviation from orthonormality, which allows for eigenvectors in single precision
+# The columns of an answer may deviate from orthonormality by this much, because they may have single precision.
+_MOST_SKEW: Final = 1e-3
 
 
 @dataclass(frozen=True)
 class OneShotState:
-    """The state of the server: the wanted width, the requested number of vectors, and the basis plus one column."""
+    """The state of the server.
+
+    Attributes
+    ----------
+    width : int
+        The number of columns that the basis needs.
+    rank : int
+        The number of eigenvectors that each client is asked for.
+    Z : ndarray or None
+        The basis and possibly one additional column, or None before the answers.
+    """
 
     width: int
     rank: int
@@ -84,14 +96,15 @@ class Average(Algorithm[OneShotState]):
         return self._gather
 
     def _gather(self, total: SideBySide | None, client: int, reply: Arrays) -> SideBySide:
-        """Add one answer to the stack, so that the server does not keep thousands of single answers."""
+        """Append one answer to the stack, so that the server does not keep thousands of separate answers."""
         total = total or SideBySide()
         total.add(reply["V"] * np.sqrt(reply["S"]) if self.weighted else reply["V"])
         return total
 
     def server(self, state: OneShotState, total: Any, answered: frozenset[int]) -> OneShotState:
         stack = total.whole()
-        # If the stack has too few columns, `leading` adds arbitrary columns, which would not show the gap.
+        # One additional column shows the gap in the spectrum. If the stack has too few columns, `leading` would fill
+        # up with an arbitrary column, which would not show it.
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))
 
@@ -147,7 +160,7 @@ class WDA(Average):
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS
     2019.
     Cost: the same as UDA, and p more floats from each client.
-    Prefer it: to `UDA` if the eigenvalues of clients fall slowly, or differ from client to client.
+    Prefer it: to `UDA` if the clients' eigenvalues decrease slowly, or differ from client to client.
 
     Parameters
     ----------
@@ -174,7 +187,7 @@ class WDA(Average):
 class DistPCA(Average):
     """Combine the components that the clients find alone, in one round. Clients may send additional components.
 
-    The result has the leading left singular vectors of the clients' own top components, stacked.
+    The components of the result are the leading left singular vectors of the stack of all clients' components.
 
     Without `local_components`, this is UDA. With more local components, every client sends a larger
     subspace, and the directions that all subspaces share stand out. A good choice is the sum of the

@@ -1,4 +1,4 @@
-"""Sparse PCA by the truncated power method. Each component uses few columns, so that it is easy to interpret."""
+"""Sparse PCA by the truncated power method. Each component uses only a few columns, so it is easy to interpret."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, AsksForProduct
 
-# A deflated product below this share of the first variance is only rounding error.
+# A deflated product that is shorter than this share of the first variance is only rounding error.
 _NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
 class SparseState:
-    """The state of the server: the block to send next, and the newest vectors Z with their product Y = C Z.
+    """The state of the server: the block to send next, and the latest vectors Z with their product Y = C Z.
 
-    A round keeps at least `most` columns of each component. `most` halves in every round, and has no
-    effect once it is below the requested numbers of columns.
+    A round keeps `most` columns of each component, if this is more than requested. `most` is halved in
+    every round. Y is None if the product of Z is not known yet.
     """
 
     block: Array
@@ -39,15 +39,15 @@ class SparseState:
 class SparsePCA(AsksForProduct, Iterative[SparseState]):
     """Compute components that use only a few columns each.
 
-    A round keeps the largest entries of C x, for all components at once, and deflates each component by
-    the earlier ones.
+    In each round, the server deflates each component by the earlier components, and keeps the largest
+    entries of C x, for all components at once.
 
-    Component j maximizes x'P C P x, up to a local maximum, over unit vectors with at most `cardinality`
-    nonzero entries. P removes the span of the earlier components. With this orthogonalized projection
-    deflation, no variance becomes negative although components are not orthogonal (Mackey 2008). P x
-    lies in the span of the block, so the products of one message are enough for all deflations. The
-    first rounds keep more columns, half as many in each round, so that a start with all columns leads
-    to a good choice.
+    Component j is a local maximum of x'P C P x over unit vectors x with at most `cardinality` nonzero
+    entries. P removes the span of the earlier components. With this orthogonalized projection deflation,
+    no variance becomes negative although components are not orthogonal (Mackey 2008). P x lies in the
+    span of the block, so the products of one message are enough for all deflations. The first round
+    keeps all columns, and each further round keeps half as many as the round before, down to
+    `cardinality`. This leads to a better choice of columns.
 
     `explained_variance_` of a component is the variance that it adds to the span of the earlier components.
 
@@ -62,15 +62,15 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
     Parameters
     ----------
     cardinality : int or tuple of int, default=10
-        The most columns that a component may have: one number, or one for each component.
+        Maximum number of columns that a component may use: one number, or a number for each component.
     oversample : int, default=2
-        Columns of the opening beyond `n_components`, for a better start.
+        Number of additional columns in the first message, beyond `n_components`. They lead to a better first block.
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=1000
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds. The error is a component's residual
         in its own columns.
@@ -114,14 +114,17 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         if isinstance(self.cardinality, tuple) and len(self.cardinality) != n_components:
             raise ConfigError(
                 f"cardinality of {self.name} has {len(self.cardinality)} numbers, but n_components is {n_components}. "
-                "Give one number, or one for each component.",
+                "Give one number, or a number for each component.",
                 setting="cardinality",
                 value=self.cardinality,
             )
         return super().width(n_components)
 
     def restart(self, model: Model) -> Array:
-        """Return the present components and additional random columns, so that a run that ends early is no worse."""
+        """Return a block of the present components and random columns.
+
+        The components stay unchanged, so that a run that ends early is no worse.
+        """
         Z = model.columns[:, : model.k]
         noise = linalg.random_block(len(Z), self.oversample, model.seed + model.restarts + 1)
         return np.hstack([Z, noise / np.sqrt(len(Z))])
@@ -129,7 +132,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
     def start(self, model: Model) -> SparseState:
         Z, most = model.columns, model.d
         if model.warm:
-            # A warm start has already chosen its columns, so it does not start from all of them.
+            # In a warm start, the components already use few columns, so the first round need not keep all columns.
             most = 0
         wanted = Z[:, : model.k]
         begun = SparseState(wanted, wanted, None, most, Progress.begin(self.tol, model))
@@ -147,7 +150,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
 
     def finish(self, state: SparseState, model: Model) -> Model:
         Z, Y = state.Z, state.Y
-        # The run has ended while components still had more columns than requested.
+        # If the run has ended early, components may still have more columns than requested.
         if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():
             Z, Y = largest(state.block, self._sizes(Z)), None
             Z = Z / linalg.column_norms(Z)
@@ -166,23 +169,24 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         first = max(float(variances[0]), np.finfo(float).tiny)
         error = np.inf
         if state.most <= self._sizes(Y).max():
-            # As long as a round keeps more columns, residuals do not belong to the requested components.
+            # Before this, components have more columns than requested, so their residuals would say nothing about the
+            # requested components.
             error = float(linalg.column_norms(step - X * variances).max()) / first
         lengths = linalg.column_norms(step)
-        # For these components, the earlier components leave no variance.
+        # A component is gone if the earlier components leave no variance for it.
         gone = lengths <= _NOTHING * first
         # np.where evaluates both branches, so neither may divide by 0.
         block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
-        # After `largest`, columns no longer have length 1.
+        # The columns from `largest` are shorter than 1, so they are scaled again.
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)
 
 
 def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
-    """Return P_j C P_j x_j and x_j'P_j C P_j x_j for each column x_j of X, where P_j removes the earlier columns.
+    """Return the deflated products P_j C P_j x_j of the columns x_j of X, and the variances x_j'P_j C P_j x_j.
 
-    Y is C X.
+    P_j removes the span of the columns before x_j, and Y is C X.
     """
     G, variances = np.empty_like(Y), np.empty(X.shape[1])
     for j in range(X.shape[1]):
@@ -196,9 +200,9 @@ def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
 
 
 def largest(G: Array, sizes: Array) -> Array:
-    """Keep this many of the largest entries of each column, and set all others to 0.
+    """Return G with all entries set to 0, except the largest `sizes[j]` entries of each column j.
 
-    Of several entries with the same size, the first ones are kept.
+    If several entries have the same absolute value, the first of them are kept.
     """
     sparse = np.zeros_like(G)
     for j, size in enumerate(sizes):

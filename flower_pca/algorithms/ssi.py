@@ -1,12 +1,12 @@
 """SSI: simultaneous subspace iteration, also called distributed power iteration.
 
-`Averaging` is for runs in which different clients answer in each round. A product over the rows of some
-clients, scaled up to all rows, differs from C Z because clients differ, so an iteration with such
-products fluctuates without converging. The average over rounds converges. Products and numbers of rows
-are averaged separately, because the mean of ratios is not the ratio of means. The weight of a round
-falls with the number of rounds. The blocks still depend a little on the clients that answered last, so
-the result is the average of the blocks. Products are not averaged as long as errors fall, all clients
-answer, or the same clients answer in several rounds.
+`Averaging` is for runs in which different clients answer in each round. Because clients differ, a sum
+over some clients, scaled up to all rows, differs from C Z. An iteration with such sums fluctuates and
+does not converge, but the average over rounds converges. Sums and numbers of rows are averaged
+separately, because the mean of ratios is not the ratio of means. The weight of a round falls with the
+number of rounds. The blocks still depend a little on the clients that answered last, so the result is
+the average of the blocks. The server does not average as long as errors fall, all clients answer, or the
+same clients answer in several rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-# The weight of the newest round is _FIRST_WEIGHT at first, and later _LATER_WEIGHT / rounds.
+# The weight of the latest round is the smaller of _FIRST_WEIGHT and _LATER_WEIGHT / rounds.
 _FIRST_WEIGHT, _LATER_WEIGHT = 0.5, 6.0
 # If the error has not fallen for this many rounds, differences between clients are assumed to be the cause.
 _STALE_ROUNDS = 3
@@ -36,14 +36,14 @@ _SAME_ROUNDS = 2
 
 @dataclass(frozen=True)
 class Averaging:
-    """The average of products over rounds.
+    """The average of the clients' sums over rounds.
 
     Attributes
     ----------
     who : tuple of int
-        The clients that answered the last round.
+        The clients that answered in the last round.
     again : int
-        How many earlier rounds in a row the same clients answered.
+        The number of rounds in a row, before the last round, in which the same clients answered.
     rounds : int
         The number of rounds in the average.
     rows : float
@@ -61,11 +61,11 @@ class Averaging:
     def after(
         self, total: Arrays, answered: frozenset[int], *, known: Callable[[], Array] | None, n: int, stale: int
     ) -> tuple[Averaging, Array]:
-        """Add a round, and return the average with the best estimate of C Z over all n rows.
+        """Return the average after one more round, and the best estimate of C Z over all n rows.
 
-        `known` returns an estimate of the same product from earlier rounds. It is a function, because the
-        estimate takes as much memory as a block. `stale` is the number of rounds since the error last
-        fell. The average begins when it reaches a limit.
+        `known` returns an estimate of C Z from earlier rounds. It is a function, because the estimate takes as
+        much memory as a block. `stale` is the number of rounds since the error last fell. Averaging begins when
+        `stale` reaches a limit.
         """
         rows, who = float(total["n"]), tuple(sorted(answered))
         if who == self.who:
@@ -84,7 +84,7 @@ class Averaging:
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 
     def with_block(self, block: Array) -> Averaging:
-        """Return the average with the next block mixed in. Without an average, nothing changes."""
+        """Return the average over rounds that includes the next block. Before averaging begins, nothing changes."""
         if not self.rounds:
             return self
         if self.block is None:
@@ -96,16 +96,16 @@ class Averaging:
 
     @property
     def share(self) -> float:
-        """The weight of the newest round."""
+        """The weight of the latest round in the average."""
         return min(_FIRST_WEIGHT, _LATER_WEIGHT / self.rounds)
 
 
 @dataclass(frozen=True)
 class SSIState:
-    """The state of the server: the next block, the newest measured pair Z and C Z, and the average over rounds.
+    """The state of the server: the next block, the latest Z with its product Y = C Z, and the average over rounds.
 
-    If the run began with components of other rows, `traces` shows whether the block may still miss a leading
-    direction of these rows: see `core.hidden`.
+    If the run started from the components of other rows, `traces` shows whether the block may still miss a
+    leading direction of the present rows: see `core.hidden`.
     """
 
     block: Array
@@ -118,7 +118,10 @@ class SSIState:
     traces: Traces | None = None
 
     def known(self) -> Array:
-        """Estimate the product of the newest block from the known product of Z, by projecting the block on span(Z)."""
+        """Return an estimate of the product of C and the block, from the known product of C and Z.
+
+        The estimate is the product of C and the projection of the block onto the span of Z.
+        """
         assert self.Y is not None
         return np.asarray(self.Y @ (self.Z.T @ self.block))
 
@@ -127,19 +130,20 @@ class SSIState:
 class SSI(Iterative[SSIState]):
     """Compute the exact PCA of all rows by subspace iteration, Z <- orth(sum C_i Z).
 
-    The Ritz values of Z and its residual C Z - Z (Z'CZ) come with the sum at no cost. The error
-    falls by lambda_{p+1} / lambda_k in each round. If different clients answer in each round, for
-    example because `fraction` is below 1, products are averaged over rounds, and the error falls
-    with the number of rounds.
+    The server computes the Ritz values of Z and the residual C Z - Z (Z'CZ) from the sum, without another
+    message. The error is multiplied by lambda_{p+1} / lambda_k in each round, where lambda_j is the j-th
+    eigenvalue, p is the number of columns of Z, and k is the number of components. If different clients
+    answer in each round, for example because `fraction` is below 1, sums are averaged over rounds, and the
+    error falls with the number of rounds.
 
-    Known weakness: if the server sees single answers, it can compute C_i exactly from the pairs
-    (Z, C_i Z) after about d / p rounds. Under masks it sees only sums, and cannot.
+    Known weakness: if the server sees individual answers, it can compute C_i exactly from the pairs
+    (Z, C_i Z) after about d / p rounds. Under masks, the server sees only sums, and cannot compute C_i.
 
     Reference: Bauer 1957; as a distributed method, Li, Wang, Chen, Zhang 2021, section 2.
     Cost per round: 4 n_i d p flops on a client, p columns of d floats each way, and 2 d p^2 flops on
     the server.
-    Prefer it: if answers have noise on them, or different clients answer in each round. Otherwise,
-    `Krylov` needs far fewer rounds.
+    Prefer it: if answers are noisy, or different clients answer in each round. Otherwise, `Krylov` needs
+    far fewer rounds.
 
     Parameters
     ----------
@@ -148,9 +152,9 @@ class SSI(Iterative[SSIState]):
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=1000
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds.
 
@@ -220,7 +224,7 @@ class SSI(Iterative[SSIState]):
 
 
 def measure(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
-    """Return the state with Ritz pairs, residuals and the next block, from the product Y of C and the last block."""
+    """Return the state with the Ritz vectors, the error and the next block, given the product Y of C and the block."""
     values, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
     block, traces = linalg.orth(CZ), state.traces
     if traces is not None:

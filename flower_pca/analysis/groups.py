@@ -59,7 +59,7 @@ def embed(rho: Array, *, dimensions: int = 2) -> Array:
     The coordinates are the leading eigenvectors of -J rho^2 J / 2 with J = I - 11'/N, scaled by the square roots of
     their eigenvalues.
     """
-    rho = _square(rho)
+    rho = _checked_distances(rho)
     checks.integer("dimensions", dimensions, least=1, most=len(rho))
     B = rho**2
     B = B - B.mean(axis=0) - B.mean(axis=1)[:, None] + B.mean()
@@ -74,7 +74,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     The affinity is (1 - rho^2)^2 without its diagonal, normalized on both sides. k-means groups the rows of the matrix
     of its leading eigenvectors, after each row is scaled to length 1 (Ng, Jordan, Weiss 2002).
     """
-    rho = _square(rho)
+    rho = _checked_distances(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
     with errors.requires("scikit-learn", "to cluster"):
         from sklearn.cluster import KMeans
@@ -88,7 +88,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     return np.asarray(KMeans(n_clusters, n_init=_REPEATS, random_state=seed).fit(rows).labels_)
 
 
-def _square(rho: Array) -> Array:
+def _checked_distances(rho: Array) -> Array:
     rho = np.asarray(rho, dtype=np.float64)
     if rho.ndim != 2 or rho.shape[0] != rho.shape[1] or not np.allclose(rho, rho.T, atol=1e-12):
         raise errors.ConfigError(
@@ -122,14 +122,14 @@ class Shares:
         return np.asarray(self.own + self.rest)
 
 
-def clients_at_hand(result: PersonalResult, shards: Sequence[Any] | None) -> list[int]:
+def clients_with_rows(result: PersonalResult, shards: Sequence[Any] | None) -> list[int]:
     """Return the keys of the clients whose rows and own components are known."""
     return [i for i in sorted(result.local) if OWN in result.local[i] and shards is not None and i < len(shards)]
 
 
 def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | None:
     """Return the mean squares of the parts of clients' rows, or None if no client has known rows and components."""
-    clients = clients_at_hand(result, shards)
+    clients = clients_with_rows(result, shards)
     if shards is None or not clients:
         return None
     shared = np.array([np.mean(np.sum(result.transform(shards[i]) ** 2, axis=1)) for i in clients])

@@ -2,9 +2,10 @@
 
 The standard errors are of first order in the rows. With few rows, intervals of 1.96 standard errors are too short for
 two reasons. First, the standard errors are estimates, so a quantile of Student's t distribution is used. Its degrees of
-freedom are the number of rows, less one for the mean of each site. Second, the largest variances are overestimated, by
-sum_l v_j v_l / ((v_j - v_l) n) over all other directions. So the gaps between variances are too large, and loadings
-vary more than their standard errors show. For normal rows, the square of a loading's standard error is proportional to
+freedom are the number of rows minus the number of sites, because each site has its own mean. Second, the largest
+variances are overestimated, by sum_l v_j v_l / ((v_j - v_l) n) over all other directions. So the gaps between variances
+are too large, and loadings vary more than their standard errors show. For normal rows, the square of a loading's
+standard error is proportional to
 
     A_j = sum_(l != j) v_j v_l / (v_j - v_l)^2                            (Anderson 1963)
 
@@ -27,7 +28,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 
-# The minimum gap between variances, as a share of a variance. Below this gap, components cannot be distinguished.
+# Gaps between variances count as at least this share of a variance, because components with smaller gaps are tied.
 _LEAST_GAP: Final = 0.05
 
 
@@ -124,7 +125,7 @@ def _variances_without(variances: Array, k: int) -> list[Array]:
 
 
 def _gaps(variance: float, others: Array) -> Array:
-    """Return the differences between a variance and the other variances, with an absolute value above a minimum."""
+    """Return the differences between a variance and the other variances. Too small differences become the minimum."""
     gaps = variance - others
     least = max(_LEAST_GAP * variance, float(np.finfo(np.float64).tiny))
     return np.asarray(np.where(np.abs(gaps) < least, np.copysign(least, gaps), gaps))

@@ -51,7 +51,7 @@ def minka(variances: Array, n: int) -> int:
 
 
 def evidence(values: Array, k: int, n: int) -> float:
-    """Return Minka's log evidence of n rows for k components, from all d eigenvalues scaled to a largest one of 1."""
+    """Return Minka's log evidence of n rows for k components, from all d eigenvalues, of which the largest is 1."""
     d = len(values)
     zero = d * _RELATIVE_ZERO
     if values[k - 1] <= zero:
@@ -74,7 +74,10 @@ def evidence(values: Array, k: int, n: int) -> float:
 
 
 def covariance(result: PCAResult) -> Array:
-    """Return the covariance Z (L - s I) Z' + s I in original units, (d, d), with variances L and noise variance s."""
+    """Return the covariance of the model in original units, (d, d).
+
+    In the frame, it is Z (L - s I) Z' + s I, with the components Z, their variances L and the noise variance s.
+    """
     noise = result.noise_variance_
     return _in_units(result, np.maximum(result.axes[1] - noise, 0.0), noise, _units(result))
 
@@ -87,19 +90,19 @@ def precision(result: PCAResult) -> Array:
     DataError
         If the covariance has no inverse, because the variance is 0 in some direction.
     """
-    variances, weight = _positive(result)
+    variances, weight = _positive_variances(result)
     return _in_units(result, 1.0 / variances - weight, weight, 1.0 / _units(result))
 
 
 def log_likelihood(result: PCAResult, X: object) -> Array:
-    """Return the log density of each row of X, (n, d), with columns as for `transform`.
+    """Return the log density of each row of X, (n,). Columns are matched as in `transform`.
 
     Raises
     ------
     DataError
         If the density does not exist, because the variance is 0 in some direction.
     """
-    variances, weight = _positive(result)
+    variances, weight = _positive_variances(result)
     Z, d, rest = result.axes[0], result.n_features_in_, 0.0
     if weight:
         rest = (d - result.n_components_) * np.log(weight)
@@ -113,7 +116,7 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
     return np.asarray(-0.5 * (np.concatenate(distances) + d * np.log(2.0 * np.pi) + log_volume))
 
 
-def _positive(result: PCAResult) -> tuple[Array, float]:
+def _positive_variances(result: PCAResult) -> tuple[Array, float]:
     """Return the variances along the components, which are at least the noise variance, and 1 / noise variance.
 
     The second value is 0 if there are as many components as columns, so that no direction is left for noise.

@@ -2,8 +2,8 @@
 
 T2 measures the distance of a row from the center within the span of the components, and SPE measures the distance of
 the row from the span (see `stages.histograms`). Both are sums of squares with one term for each column: T2 = |M^(1/2)
-x|^2 with M = Z diag(1/v) Z', and SPE = |x - ZZ'x|^2. So the contributions of columns are never negative and add up (the
-complete decomposition of Alcala and Qin 2011).
+x|^2 with M = Z diag(1/v) Z', and SPE = |x - ZZ'x|^2. So the contributions of columns are never negative, and their sum
+is the statistic (the complete decomposition of Alcala and Qin 2011).
 
 After a run with `monitor`, limits come from the rows of all clients. Each row was scored by components that were fitted
 without this row, so a limit holds for new rows of the same sites (see `stages.histograms`, `analysis.quantiles`).
@@ -225,7 +225,7 @@ class Monitor:
             source = "theory" if self._counts is None else "clients"
         checks.choice("source", source, SOURCES)
         if source == "theory":
-            return self._theory(float(share), trained=trained)
+            return self._limits_from_theory(float(share), trained=trained)
         if self._counts is None:
             remedy = f"Use {option('source', 'theory')}."
             raise ConfigError(
@@ -254,14 +254,14 @@ class Monitor:
             if not isinstance(sites, list | tuple) and getattr(sites, "ndim", 2) != 3:
                 sites = [sites]
             sites = {(isinstance(X, Table) and X.site) or i: X for i, X in enumerate(sites)}
-        return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
+        return [found for site, X in sites.items() for found in self._anomalies_at(site, X, limits, top)]
 
     def because(self, X: Any, statistic: str, *, top: int = 3) -> str:
         """Return the columns that contribute most to "T2" or "SPE" of the single row in X, as text."""
         t2, spe = self.contributions(X)
         return _in_words(_largest(t2[0] if statistic == "T2" else spe[0], names_of(self._result), top))
 
-    def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
+    def _anomalies_at(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
         start, names = 0, names_of(self._result)
         for block in self._blocks(X):
             scored = RowScores(*histograms.distances(block, self._Z, self._variances))
@@ -327,7 +327,7 @@ class Monitor:
         return without.distances(data.dense(), around)
 
     def _rescaled(self) -> Array | None:
-        """Return which columns were scaled by their deviations in the run, or None if no column was scaled this way."""
+        """Return a mask of the columns that the run scaled by their standard deviations, or None if there are none."""
         result = self._result
         if result.config.get("scale") != "std" or not result.centered:
             return None
@@ -356,7 +356,7 @@ class Monitor:
         """The minimum of the limit of SPE, which is above the SPE that rounding errors alone can cause."""
         return downdate.ROUNDING * self._total
 
-    def _theory(self, level: float, *, trained: bool) -> Limits:
+    def _limits_from_theory(self, level: float, *, trained: bool) -> Limits:
         from scipy import special
 
         if self._result.cross_ is not None:
@@ -385,7 +385,7 @@ class Monitor:
             t2 = k * self._free / free * (1.0 + 1.0 / about) * special.fdtri(k, free, level)
         if factors is not None:
             t2 *= float(np.mean(factors**2))
-        spe, assumed = self._box(level, factors)
+        spe, assumed = self._limit_of_spe(level, factors)
         if factors is not None and self._rest > self._floor:
             left = self._total - float(np.sum(factors**2 * self._variances))
             spe *= (1.0 + 1.0 / about) * left / self._rest
@@ -401,7 +401,7 @@ class Monitor:
             )
         return Limits(level, float(t2), max(spe, self._floor), words)
 
-    def _box(self, level: float, factors: Array | None) -> tuple[float, str]:
+    def _limit_of_spe(self, level: float, factors: Array | None) -> tuple[float, str]:
         """Return the limit of SPE by Box's approximation g chi2(h), and its assumption as text.
 
         If `factors` has the shrinkage of the scores of new rows, the limit is for new rows, which vary in all columns.
@@ -427,7 +427,10 @@ class Monitor:
 
 
 def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
-    """Return a sentence that names the sites which took no part in the run, or "" if all did or no names are known."""
+    """Return the part of a sentence that names the sites which took no part in the run.
+
+    Return "" if all sites took part, or if the names of the run's sites are not known.
+    """
     known = {*result.site_names.values()}
     others = [site for site in sites if isinstance(site, str) and clean(site) not in known]
     if not known or not others:

@@ -58,14 +58,14 @@ def order(counts: Array, place: int) -> float:
 
 
 def _corrected_level(level: float, n: int) -> float:
-    """Return the level at which to evaluate the distribution, so that a share `level` of new values stays below."""
+    """Return the level L+ at which to evaluate the distribution, so that a share `level` of new values stays below."""
     from scipy import special
 
     return float(special.ndtr(special.stdtrit(max(n - 1, 1), level) * math.sqrt(1.0 + 1.0 / n)))
 
 
 def _ratio_of_quantiles(counts: Array, known: float, level: float) -> float:
-    """Return the ratio of two quantiles of the Pearson III distribution: at `level`, divided by at `known`."""
+    """Return a ratio of quantiles of the Pearson III distribution: at `level`, divided by the quantile at `known`."""
     from scipy import special
 
     edges = Grid.of_counts(counts).edges

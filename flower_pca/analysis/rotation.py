@@ -54,7 +54,7 @@ from flower_pca.results.steps import TrackingResult
 
 SWEEPS: Final = 300  # maximum number of sweeps over all planes
 _STILL: Final = 1e-12  # A slope below this share of the sum of squares in a plane counts as rounding error.
-# The largest power of promax. With larger powers, the target has only a few large entries, and 0 otherwise.
+# This is the largest power of promax. With larger powers, the target has a few large entries, and the rest are 0.
 _POWER: Final = 16.0
 _FLAT: Final = 1e-13  # A variance below this share of the largest variance counts as rounding error.
 _PAIRS: Final = 3  # maximum number of correlations that a sentence names
@@ -133,14 +133,14 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
 
 
 def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
-    """Return R = T U, (k, k), that brings A R closest to the powers of A T, with scores of variance 1.
+    """Return the R = T U, (k, k), for which A R is closest to powers of A T, with scores of variance 1.
 
     Parameters
     ----------
     A : ndarray of shape (d, k)
         The loadings.
     kaiser : bool, default=True
-        The same as for `varimax`, which is computed first.
+        Whether the rows of A are scaled to length 1 for `varimax`, which is computed first.
     power : float, default=4.0
         The exponent that turns loadings into the target, usually 2 to 4. With a higher power, scores correlate more.
     """
@@ -300,7 +300,7 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
         with known, positive variances.
     """
     turn = spec.bind(method, METHODS, what="The rotation", rule='a spec such as "varimax" or "promax(power=3)"')
-    result = _with_axes(result)
+    result = _rotatable(result)
     A = result.components_.T * np.sqrt(result.explained_variance_)
     R = turn(A)
     inverse = np.linalg.inv(R)
@@ -322,8 +322,11 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
     )
 
 
-def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
-    """Return the result, and require at least two orthonormal components of all rows with exact, positive variances."""
+def _rotatable(result: PCAResult | TrackingResult) -> PCAResult:
+    """Return the result if its components can be rotated, or else raise a ConfigError.
+
+    It needs at least two orthonormal components of all rows, with exact, positive variances.
+    """
     if isinstance(result, TrackingResult) or not result.is_pooled:
         raise ConfigError(
             f"Only orthonormal components of the covariance of all rows can be rotated, but {result.algorithm} has "

@@ -30,7 +30,7 @@ class Sites:
     off : ndarray of shape (N, d)
         The differences between the means of each site and the means of all rows, in standard deviations of all rows.
     order : ndarray
-        The numbers of the sites. If there are many, they are ordered by their largest difference, largest first.
+        The numbers of the sites. Many sites are ordered by their largest absolute difference, largest first.
     """
 
     means: Array
@@ -82,7 +82,9 @@ class Far(NamedTuple):
 
 @dataclass(frozen=True)
 class Furthest:
-    """The number of rows beyond the limits, the number of all rows, the limits, and the farthest rows in order."""
+    """The rows farthest beyond the limits, in order, with the number of rows beyond the limits, of all rows, and the
+    limits.
+    """
 
     beyond: int
     of: int

@@ -15,7 +15,8 @@ CONDITIONS: Final = (1e-12, 1e-6, 1e-3, 1e-1)
 class Attack:
     """An attack that solves Phi [Z_1 ... Z_m] = [Y_1 ... Y_m] by least squares, with the least norm: Phi = Y pinv(Z).
 
-    If Y = C Z, then Phi = C P, where P is the projection onto the span of all blocks. Once the blocks span the whole
+    Z_i are the blocks, and Y_i are the answers to them. If Y = C Z, then Phi = C P, where P is the projection onto the
+    span of all blocks. Once the blocks span the whole
     space, Phi is C itself. Because C is symmetric, P C is known, too, and therefore all of C except (I - P) C (I - P).
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
@@ -78,5 +79,5 @@ def symmetric(U: Array, S: Array) -> Array:
 
 
 def numbers(d: int, rank: int) -> int:
-    """Return how many independent numbers about a symmetric C follow from C U, if U has `rank` columns."""
+    """Return the number of independent numbers about a symmetric C that follow from C U, if U has `rank` columns."""
     return d * rank - rank * (rank - 1) // 2

@@ -1,4 +1,4 @@
-"""audit(): a run in this process, and what an honest but curious server can learn from it.
+"""The function `audit`, which measures what an honest but curious server can learn from a run in this process.
 
 `_measure` runs the algorithm, and an `_Observer` keeps every message with the answers. `_leaks` reads them as pairs
 (`view`), feeds these pairs to the attack (`attack`) message by message, and compares the reconstruction with the
@@ -37,7 +37,7 @@ _WIDEST: Final = 5000
 
 @dataclass(frozen=True)
 class _Answered:
-    """A message, the answers of the attacked clients (under masks, of all clients), and the basis after the message."""
+    """A message, the answers of the attacked clients (of all clients under masks), and the basis after the message."""
 
     message: Broadcast
     replies: dict[int, Arrays]
@@ -61,7 +61,7 @@ def audit(
     """Measure how much of every client's second moments C_i = X_i'X_i the server can work out, message by message.
 
     The server solves for C_i from all blocks that it has sent and all answers that it has seen, as if every answer
-    were C_i times its block. If an algorithm's answers are something else, the same attack is measured.
+    were C_i times its block. The same attack is measured for algorithms whose answers are something else.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class _Observer(Shards):
         self._replies = dict[int, Arrays]()
 
     def ask(self, message: Broadcast) -> Iterator[Reply]:
-        """Yield the clients' answers one at a time, and record those of the targets."""
+        """Yield the clients' answers one at a time, and record the answers of the targets."""
         self._message, self._replies = message, {}
         for reply in super().ask(message):
             if reply.client in self._targets:
@@ -272,7 +272,10 @@ def _outside(pair: Pair, C: Array) -> float | None:
 
 
 def _examined(messages: int) -> set[int]:
-    """Return the messages to examine: the first 20, then one each time their number grows by a tenth, and the last."""
+    """Return the numbers of the messages to examine: each of the first 20, then fewer and fewer, and the last.
+
+    After the first 20, one message is examined each time that the number of messages has grown by a tenth.
+    """
     chosen, position = {messages - 1}, 0
     while position < messages:
         chosen.add(position)

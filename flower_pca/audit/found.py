@@ -36,7 +36,7 @@ class Audit:
     masked : bool
         Whether the server saw only sums.
     leaks : tuple of Leak
-        What the server can know after each message that the audit examined, by message and client.
+        What the server can know about each client after each message that the audit has examined.
     convergence : tuple of Convergence
         How far the components have converged after each message.
     result : PCAResult
@@ -53,16 +53,19 @@ class Audit:
     result: PCAResult
 
     def worst(self) -> tuple[Leak, ...]:
-        """Return for each message the leak of the client that the server knows best."""
+        """Return for each message the leak about the client that the server knows best."""
         of_message = groupby(self.leaks, key=lambda leak: leak.message)
         return tuple(min(leaks, key=lambda leak: leak.error) for _, leaks in of_message)
 
     def messages_to(self, error: float) -> int | None:
-        """Return the first examined message after which some client's C_i is known up to this error, or None."""
+        """Return the first examined message after which a client's C_i is known up to this error, or None."""
         return next((leak.message for leak in self.leaks if leak.error <= error), None)
 
     def converged_at(self, kkt: float) -> int | None:
-        """Return the first message after which the components violate optimality by at most `kkt`, or None."""
+        """Return the first message after which the components violate optimality by at most `kkt`, or None.
+
+        See `Convergence` for the measure.
+        """
         return next((point.message for point in self.convergence if point.kkt <= kkt), None)
 
     def table(self) -> str:
@@ -134,7 +137,7 @@ def course(
     kkt = [max(point.kkt, style.FLOOR) for point in convergence]
     ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")
     ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label="client, guessed from the sum")
-    title = f"What {algorithm} tells about a client"
+    title = f"What {algorithm} reveals about a client"
     if masked:
         title += ", answers summed"
     style.tidy(ax, title, "message", "relative error")

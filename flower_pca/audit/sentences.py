@@ -22,7 +22,10 @@ _UNTIL: Final = {
 
 @dataclass(frozen=True)
 class Line:
-    """A text on the page: the rules that it is about, the condition under which it applies, and its words."""
+    """A sentence on the page, with the rules that it concerns and the condition under which it applies.
+
+    `left_open` is True for sentences about what these rules do not prevent.
+    """
 
     rules: tuple[str, ...]
     applies: Callable[[Rules], bool]
@@ -531,7 +534,7 @@ class Disclosures:
 
 
 def _list(named: dict[str, str]) -> tuple[str, ...]:
-    """Return a line for each text, with all names that have this text in front."""
+    """Return one line for each different text, which begins with all names that share the text."""
     alike: dict[str, list[str]] = {}
     for name, words in named.items():
         alike.setdefault(words, []).append(name)

@@ -1,4 +1,4 @@
-"""What a server can ask of a node under its rules, and the kinds of parts in the node's answers.
+"""Find what a server can request from a node under its rules, and the kinds of parts in the node's answers.
 
 The kinds follow from the stages alone. `Stage.asks` describes the arrays that a message of a stage may contain,
 and `Stage.parts` describes the answer to these arrays. This module tries every choice of arrays that makes a
@@ -24,7 +24,7 @@ from flower_pca.stages.opening import Opening
 
 _TRIAL_COLUMNS: Final = 6  # the number of columns of the rows in a trial
 _BLOCK_COLUMNS: Final = 2  # the number of columns of a block in a trial
-_NUMBERS: Final = 8  # the largest number of values of a whole number that are all tried
+_NUMBERS: Final = 8  # If a whole number has at most this many possible values, all of them are tried.
 
 
 def why_not(rules: Rules, name: str) -> str:
@@ -85,7 +85,7 @@ def _stages(name: str, masked: bool, noised: bool) -> list[type[Stage[Any]]]:
 
 
 class _Undecided(Exception):  # noqa: N818
-    """A signal that `parts` has read an array, or tested its presence, before the trial has decided about it."""
+    """A signal that `parts` has read an array, or tested its presence, before the trial has chosen a value for it."""
 
     def __init__(self, name: str, *, needed: bool) -> None:
         super().__init__(name)
@@ -93,7 +93,7 @@ class _Undecided(Exception):  # noqa: N818
 
 
 class _Trial(dict[str, Array]):
-    """The arrays of a message in a trial, as far as they are decided. None means that the message lacks an array."""
+    """The arrays of a message in a trial, as far as they have been chosen. None stands for an array that is missing."""
 
     def __init__(self, decided: Mapping[str, Array | None]) -> None:
         super().__init__({name: a for name, a in decided.items() if a is not None})

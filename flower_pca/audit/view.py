@@ -1,4 +1,4 @@
-"""What an honest but curious server sees of one client: pairs of a block Z and an answer Y, which mean Y = C_i Z.
+"""The view that an honest but curious server has of one client: pairs of a block Z and an answer Y = C_i Z.
 
 What an answer reveals follows from the kinds of its parts, which the stage declares, and from how each kind is
 read: see `core.kinds`. If an answer has only other kinds, the attack assumes that it is the product of C_i with a
@@ -108,7 +108,7 @@ class ServerView:
     factor: Array | None = None
 
     def read(self, message: Broadcast, client: int, up: Arrays) -> Pair | None:
-        """Return the pair of block and answer in the answer to a message, or None if there is none."""
+        """Return the pair of block and answer that a client's answer to a message contains, or None."""
         sent = message.arrays_for(client)
         parts = registry.STAGES[message.stage].parts(sent, self.d)
         for reading, read in _READERS.items():
@@ -155,7 +155,7 @@ class ServerView:
         return Pair(V, V * quotients, exact=True)
 
     def keep_factor(self, sent: Arrays, up: Arrays, name: str, part: Part) -> None:
-        """Store R from X block = Q R. By itself, R reveals nothing about C that a later answer does not reveal."""
+        """Store R from X block = Q R. R alone reveals nothing about C that a later answer does not reveal."""
         self.factor = up[name]
 
     def read_lifted(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:

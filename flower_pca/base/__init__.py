@@ -1,1 +1,1 @@
-"""The foundation of the package: errors, checks, linear algebra and files. These modules know nothing about runs."""
+"""The foundation of the package: errors, checks, linear algebra and files. These modules do not depend on runs."""

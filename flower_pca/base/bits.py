@@ -1,4 +1,4 @@
-"""Random bits: from the operating system for secrets, or reproducible ones from a seed."""
+"""Random bits: for secrets from the operating system, and for tests and simulations from a seed."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-Bits: TypeAlias = Callable[[int], Array]  # a function that returns as many random 64-bit numbers as its argument says
+Bits: TypeAlias = Callable[[int], Array]  # a function that returns the given number of random 64-bit numbers
 
 
 def system_bits(size: int) -> Array:
-    """Return random bits from the operating system's generator, for secrets."""
+    """Return `size` random 64-bit numbers from the operating system's generator, for secrets."""
     return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
 def seeded_bits(seed: int, *which: int) -> Bits:
-    """Return a source of random bits that are the same for the same seed, for tests and simulations."""
+    """Return a source of random bits for tests and simulations. The same seed gives the same bits."""
     return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 
 def signs(key: bytes, shape: tuple[int, int]) -> Array:
-    """Return a matrix of 1 and -1, equally likely, that looks random to anyone without the key (SHAKE-256)."""
+    """Return a matrix of 1 and -1, each with probability 1/2, which looks random without the key (SHAKE-256)."""
     count = shape[0] * shape[1]
     drawn = hashlib.shake_256(key).digest(-(-count // 8))
     flips = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8), count=count).reshape(shape)

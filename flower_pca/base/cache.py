@@ -1,4 +1,4 @@
-"""A cache for objects that a process can use again for its next message. Callers create it and pass it on."""
+"""A cache for objects that a process can use again for its next message. Callers create a cache and pass it on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Cache:
     Parameters
     ----------
     capacity : int
-        The largest total weight of all objects in the cache.
+        The maximum total weight of all objects in the cache.
     weigh : callable
-        Returns the weight of an object, in the same unit. By default, each object has weight 1.
+        A function that returns the weight of an object, in the same unit. By default, each object has weight 1.
     """
 
     def __init__(self, capacity: int, weigh: Callable[[Any], int] = lambda _: 1) -> None:
@@ -23,12 +23,12 @@ class Cache:
         self._kept: OrderedDict[object, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: object, make: Callable[[], Any]) -> Any:
-        """Return the object with this key, and call `make` to create it if it is not in the cache."""
+        """Return the object with this key. If the object is not in the cache, create it by calling `make`."""
         if key not in self._kept:
             made = make()
             self._kept[key] = made, self._weigh(made)
             self._taken += self._kept[key][1]
-            # The newest object stays, even if it is larger than the capacity.
+            # The latest object stays, even if it is larger than the capacity.
             while len(self._kept) > 1 and self._taken > self._capacity:
                 self._taken -= self._kept.popitem(last=False)[1][1]
         self._kept.move_to_end(key)

@@ -1,10 +1,11 @@
 """The checkpoint of a run. It is written with every message, and synced to the disk every few seconds.
 
-A sync to the disk may take longer than the message. So most messages are written without a sync to a second file,
-NAME.newest, which survives the end of the process. If the machine stops, this file may be damaged, and the run
-continues from NAME, which is a few seconds older. A basis that grows with every message is in a third file,
-NAME.columns, to which each message adds its columns. Nodes write what they must not lose (ledgers, budgets, secrets of
-masks) to their own disks before every answer. If a message is sent again, they refuse it or charge its cost again.
+A sync to the disk may take longer than the message. So after most messages, the checkpoint is written without a sync
+to a second file, NAME.newest, which survives the end of the process. If the machine stops, this file may be damaged,
+and the run continues from NAME, which is a few seconds older. A basis that grows with every message is in a third
+file, NAME.columns, to which each message adds its columns. Before every answer, nodes write all data that they must
+not lose (ledgers, budgets, secrets of masks) to their own disks. If a message is sent again, the nodes refuse it, or
+charge its cost again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from flower_pca.base import files
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
-_EVERY: Final = 2.0  # the most seconds of a run that are lost if the machine stops
+_EVERY: Final = 2.0  # maximum number of seconds of a run that are lost if the machine stops
 _MARK, _COUNT, _COLUMNS = "mark", "count", "columns"
 
 
@@ -36,7 +37,7 @@ class Checkpoint:
     path : path
         The file that is always synced to the disk.
     kind : str
-        The kind of file that its header states, such as a transport's checkpoint.
+        The kind of the file, which its header contains, for example the kind of checkpoint that a transport writes.
     """
 
     def __init__(self, path: Path, kind: str) -> None:
@@ -47,12 +48,12 @@ class Checkpoint:
         self._synced: float | None = None
 
     def read(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Return the header and arrays of the newest complete message, or None if there is no checkpoint.
+        """Return the header and arrays of the latest complete checkpoint, or None if no checkpoint exists.
 
         Raises
         ------
         DataError
-            If the file is of another kind, or damaged.
+            If the file is not a checkpoint of this kind, or is damaged.
         """
         if not self._path.exists():
             return None
@@ -68,19 +69,22 @@ class Checkpoint:
         return self._whole(*certain)
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-        # The file is readable by its owner only, because it contains answers of single clients, and in a simulation
-        # their states.
+        # The file is readable only by its owner, because it contains answers of individual clients, and in a
+        # simulation the clients' states.
         return files.read(path, self._kind, private=True)
 
     def _whole(self, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return the header and the arrays, including the array from the file of columns."""
+        """Return the header and all arrays, including the array in the file NAME.columns."""
         for name, place in header.get(_COLUMNS, {}).items():
             arrays[name] = self._columns.read(**place)
         self._count = int(header.get(_COUNT, 0))
         return header, arrays
 
     def write(self, header: Mapping[str, Any], arrays: dict[str, Array], *, sync: bool = False) -> None:
-        """Write the state after a message. Sync it if `sync` is set or the last sync is more than two seconds ago."""
+        """Write the state after a message.
+
+        The file is synced if `sync` is True, or if the last sync was at least two seconds ago.
+        """
         growing = next((name for name in arrays if name.endswith(files.GROWS)), None)
         due = sync or self._synced is None or time.monotonic() - self._synced >= _EVERY
         self._count += 1
@@ -103,15 +107,15 @@ class Checkpoint:
 
 
 class _AppendedColumns:
-    """The file of an array that grows by columns. Only new columns are written.
+    """A file with an array that grows by columns. Only new columns are written.
 
-    If another array replaces the old one, it is written behind the old one, because the checkpoint on the disk refers
-    to the old array until the next checkpoint is written.
+    If another array replaces the old array, it is written behind the old array, because the checkpoint on the disk
+    refers to the old array until the next checkpoint is written.
 
     Parameters
     ----------
     path : path
-        The file.
+        The path of the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,7 +123,7 @@ class _AppendedColumns:
         self._array, self._start, self._check = np.empty((0, 0)), 0, 0
 
     def has_begun(self, Q: Array) -> bool:
-        """Return whether the file has the first columns of this array, and no other columns."""
+        """Return whether the array in the file consists of the first columns of this array."""
         d, m = self._array.shape
         first = Q[:, :m]
         if first.shape != (d, m) or not m:
@@ -146,7 +150,7 @@ class _AppendedColumns:
         return {"start": self._start, "shape": Q.shape, "check": self._check}
 
     def read(self, start: int, shape: tuple[int, int], check: int) -> Array:
-        """Read the array. Raise DataError if it is incomplete."""
+        """Return the array in the file. Raise DataError if it is incomplete or does not belong to the checkpoint."""
         d, m = shape
         packed = b""
         with contextlib.suppress(FileNotFoundError), open(self._path, "rb", opener=files.opener) as file:

@@ -16,12 +16,12 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import OPTIONS, filling, option
 from flower_pca.base.shown import shown
 
-_LONGEST_PATH: Final = 4095  # the most characters of a path in Linux
-NODE: Final = "this node"  # the owner of the rows in a message of a node
+_LONGEST_PATH: Final = 4095  # maximum number of characters of a path in Linux
+NODE: Final = "this node"  # the name for the owner of the rows in messages that a node prints
 
 
 def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
-    """Return the error for a value that breaks a rule. `what` begins with the name of the setting or describes it."""
+    """Return the error for a value `got` that breaks a rule. `what` is the name of the setting, or a description."""
     head, space, rest = what.partition(" ")
     sentence = f"must be {rule}, not {got}. {remedy}".rstrip()
     if head not in OPTIONS:
@@ -30,7 +30,10 @@ def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
-    """Suggest the known name that is nearest to a misspelled name. Return `otherwise` if no name is near."""
+    """Return a question that suggests the known name nearest to a misspelled name.
+
+    Return `otherwise` if no known name is near.
+    """
     names = list(known)
     if not names:
         return "Leave it out."
@@ -41,7 +44,7 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one o
 
 
 def integer(what: str, value: object, *, least: int = 0, most: int | None = None, remedy: str = "") -> None:
-    """Require a whole number in [least, most]."""
+    """Raise ConfigError unless the value is a whole number in [least, most]."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
@@ -49,7 +52,7 @@ def integer(what: str, value: object, *, least: int = 0, most: int | None = None
 
 
 def number(what: str, value: object, *, least: float, most: float = np.inf, remedy: str = "") -> None:
-    """Require a real number in [least, most]."""
+    """Raise ConfigError unless the value is a real number in [least, most]."""
     valid = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (valid and least <= float(value) <= most and np.isfinite(float(value))):  # type: ignore[arg-type]
         rule = f"a number from {least:g} to {most:g}" if most < np.inf else f"a finite number of at least {least:g}"
@@ -57,7 +60,7 @@ def number(what: str, value: object, *, least: float, most: float = np.inf, reme
 
 
 def share(value: Any) -> Any:
-    """Convert the text of a share, such as "95%" or "0.95", into a number. Return all other values unchanged."""
+    """Return the number for the text of a share, such as "95%" or "0.95". Return all other values unchanged."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", value)
@@ -70,7 +73,7 @@ def share(value: Any) -> Any:
 
 
 def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
-    """Convert the value into an array of numbers. Unlike numpy's errors, an error here does not quote the value."""
+    """Return the value as an array of numbers. Unlike numpy's errors, an error here does not quote the value."""
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -78,13 +81,13 @@ def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
 
 
 def proportion(what: str, value: object) -> None:
-    """Require a share above 0 and at most 1."""
+    """Raise ConfigError unless the value is above 0 and at most 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
         raise refused(what, "above 0 and at most 1", shown(value))
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
-    """Require that each of these attributes of an object has one of its allowed values."""
+    """Raise ConfigError unless each of these attributes of an object has one of its allowed values."""
     for name, values in allowed.items():
         value = getattr(of, name)
         if not isinstance(value, str | bool | np.bool_ | None) or value not in values:
@@ -92,7 +95,7 @@ def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
-    """Require one of the allowed values."""
+    """Raise ConfigError unless the value is one of the allowed values."""
     # `in` alone would compare an array entry by entry, and fail.
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
         remedy = ""
@@ -104,25 +107,29 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
 
 
 def path_of(what: str, given: object) -> None:
-    """Require the path of a file. Otherwise, a system error would quote a table that was given in place of a path."""
+    """Raise ConfigError unless the value can be the path of a file.
+
+    Without this check, a system error would quote the rows of a table that was given in place of a path.
+    """
     if isinstance(given, os.PathLike):
         return
     if not isinstance(given, str) or "\n" in given or len(given) > _LONGEST_PATH:
-        raise ConfigError(f"The path of {what} must be a text on one line, not {shown(given)}.")
+        raise ConfigError(f"The path of {what} must be a string on one line, not {shown(given)}.")
 
 
 def parent(what: str, path: str | os.PathLike[str]) -> None:
-    """Require that the parent folder of an output file exists, so that a run does not fail at its end."""
+    """Raise ConfigError unless the folder of an output file exists, so that a run does not fail at its end."""
     path_of(what, path)
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        raise ConfigError(f"The folder of {what}, {folder}, does not exist. Create it first.")
+        raise ConfigError(f"The folder of {what}, {folder}, does not exist. Create this folder first.")
 
 
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
-    """Require a number of components: an int of at least 1, or a fraction in (0, 1), or "95%".
+    """Return a number of components as an int of at least 1, or a fraction of the variance as a float in (0, 1).
 
-    `words` are other values that the caller accepts. The error lists them.
+    Raise ConfigError for all other values. A share such as "95%" is converted. `words` are further values that
+    the caller accepts. The error lists them.
     """
     given, n_components = n_components, share(n_components)
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
@@ -134,7 +141,7 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
 
 
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
-    """Require that the number of components is not larger than the data allow."""
+    """Raise ConfigError if n rows with d columns have fewer components than requested."""
     if isinstance(n_components, int) and n_components > min(n, d):
         raise ConfigError(
             f"At most {min(n, d)} components are possible ({n:,} rows, {d:,} columns), not {n_components}.",
@@ -152,18 +159,35 @@ def finite(
     place: Callable[[int], str] | None = None,
     new: bool = False,
 ) -> int:
-    """Require finite entries. With `missing`, NaN is allowed too, and the number of NaN is returned.
+    """Raise DataError unless all entries are finite. With `missing`, NaN is allowed, too.
 
-    The error names the first entry that is not finite: its row by `place`, and its column by `names`.
-    Columns with the same name, which are made from one column, count once. `new` says that the rows are
-    new rows, to which an existing result is applied.
+    Parameters
+    ----------
+    who : str
+        The owner of the rows.
+    blocks : iterable of ndarray
+        The rows, in blocks.
+    missing : bool
+        Whether NaN is allowed.
+    names : sequence of str or None
+        The names of the columns, by which the error describes the first entry that is not finite. Columns with the
+        same name, which are made from one column, count once.
+    place : callable or None
+        A function that returns a description of a row, by its number.
+    new : bool
+        Whether these are new rows, to which an existing result is applied.
+
+    Returns
+    -------
+    int
+        The number of NaN.
     """
     nan = infinite = start = 0
     first = ""
     for values in blocks:
-        # The sum shows in one cheap pass whether any entry is not finite.
+        # If the sum is finite, all entries are finite. This check is cheap.
         with np.errstate(over="ignore", invalid="ignore"):
-            # The sum may also overflow, so entries are checked one by one below.
+            # A sum that is not finite may also be an overflow, so entries are checked one by one below.
             usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))
         if not usual:
             if missing:
@@ -198,7 +222,7 @@ def _duplicate_gaps(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
     """Return the error for entries that are not finite. `first` describes the place of the first such entry."""
-    # A node allows no other replacement unless its operator says so.
+    # By default, a node allows only local_mean, so a message at a node must not advise mean.
     if who == NODE:
         by = "local_mean"
     else:
@@ -214,7 +238,7 @@ def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: b
 
 
 def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Refuse parameters that `owner` does not have."""
+    """Raise ConfigError for parameters that `owner` does not have."""
     names = list(known)
     for name in given:
         if name not in names:

@@ -1,9 +1,9 @@
-"""The exceptions of this package, as a small tree.
+"""The exceptions of this package, which have a common base class.
 
-An error says what is wrong, with its name and place, and then one thing to do. If it advises a setting, `base.options`
-writes the setting as the user's interface requires.
+An error describes what is wrong, with its name and place, and then one thing to do. If the advice contains a setting,
+`base.options` writes the setting as the user's interface requires.
 
-The module also lists the extra that installs each optional package, and defines the error for a missing package.
+This module also lists optional packages with the extras that install them, and defines the error for a missing package.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 from flower_pca.base.options import Sentence
 
-_LONGEST: Final = 500  # the most characters that are kept of a text from another machine
-# The advice about a message or an answer that this version of the package cannot have sent
+_LONGEST: Final = 500  # maximum number of characters that are kept of a text from another machine
+# Errors about a message or an answer that this version of the package cannot have sent end with this advice.
 OTHER_SERVER: Final = "The server may run another version of flower_pca. Install the same version everywhere."
 OTHER_CLIENT: Final = "The client may run another version of flower_pca. Install the same version everywhere."
 
@@ -29,7 +29,7 @@ class FlowerPCAError(Exception):
     words : str
         The text of the error.
     setting : str, default=""
-        The setting that the error is about, by its name in Python, or "".
+        The setting to which the error refers, by its name in Python, or "".
     value : default=None
         The value that was given for the setting.
     place : str, default=""
@@ -38,7 +38,7 @@ class FlowerPCAError(Exception):
     Attributes
     ----------
     setting : str
-        The setting that the error is about, by its name in Python, or "".
+        The setting to which the error refers, by its name in Python, or "".
     value
         The value that was given for the setting.
     place : str
@@ -46,7 +46,7 @@ class FlowerPCAError(Exception):
     words : str
         The text, which `base.options.in_words` can rewrite for another interface.
     private
-        Whether the text describes files or cells of this machine. If so, other machines do not see it.
+        Whether the text describes files or cells of this machine. A private text is not sent to other machines.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def _marked(*, private: bool) -> Iterator[None]:
 
 
 def harmless(text: str) -> str:
-    """Shorten a text from another machine for a log, and remove control characters."""
+    """Return a text from another machine for a log, shortened, and with escaped control characters."""
     if len(text) <= _LONGEST:
         cut = text
     else:
@@ -150,7 +150,7 @@ def harmless(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
-# The module of each optional package, and the extra that installs the package
+# For each optional package, this table gives its module, and the extra of flower-pca that installs it.
 EXTRAS: Final = {
     "matplotlib": ("matplotlib", "plot"),
     "scikit-learn": ("sklearn", "sklearn"),
@@ -165,12 +165,12 @@ EXTRAS: Final = {
 
 
 def is_installed(package: str) -> bool:
-    """Return whether a package is installed."""
+    """Return whether an optional package is installed."""
     return importlib.util.find_spec(EXTRAS[package][0]) is not None
 
 
 def not_installed(package: str, to: str) -> ConfigError:
-    """Return the error for a missing package. `to` completes the sentence "the package is needed ..."."""
+    """Return the error for a missing package. `to` is its purpose, for example "to draw plots"."""
     return ConfigError(
         f'{package} is needed {to}, but is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
     )
@@ -178,7 +178,10 @@ def not_installed(package: str, to: str) -> ConfigError:
 
 @contextmanager
 def requires(package: str, to: str) -> Iterator[None]:
-    """Wrap imports of an optional package, so that an error says how to install it."""
+    """Within the block, convert an ImportError into an error that tells the user how to install the package.
+
+    `to` is the purpose of the package, for example "to draw plots".
+    """
     try:
         yield
     except ImportError as error:

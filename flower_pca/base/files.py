@@ -1,12 +1,12 @@
-"""Files that belong to this user alone, and that one process uses at a time.
+"""Safe reading, writing and locking of files.
 
-In a folder that other users can write to, a file with the intended name may already exist. It may be a
-link to another file, which this process would then read, lock or overwrite, or a file of another user.
-In such folders, a file is opened only if it is a regular file of this user without further hard links.
+If other users can write to a folder, a file with the intended name may already exist there. It may be a
+file of another user, or a link to another file, which this process would then read, lock or overwrite.
+In such a folder, a file is opened only if it is a regular file of this user without further hard links.
 In the user's own folders, links are followed.
 
 Files are npz archives with a JSON header. They contain no pickle and are written atomically. `pack`
-stores dataclasses of arrays and numbers in them. `Trail` keeps the steps of a tracker's run.
+stores dataclasses of arrays and numbers in a file. `Trail` stores the steps of a tracker's run.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ from flower_pca.base.linalg import Array
 # Windows has no module fcntl.
 fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
 
-# The suffix of the name of a lock file
-_LOCK: Final = ".lock"
-# The error codes of systems that refuse to follow a link
+_LOCK: Final = ".lock"  # the suffix of the name of a lock file
+# Operating systems report one of these errors if a file must not be opened because it is a link.
 _LINK_ERRORS: Final = (errno.ELOOP, errno.EMLINK)
 # Files up to this size are read at once, because reading a zip of many arrays seeks back and forth.
 _SMALL: Final = 2**20
-_HEAD: Final = 2  # numbers at the head of a line: the step, and the mark of the run
+_HEAD: Final = 2  # the number of numbers at the beginning of a record: the step, and the mark of the run
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a file for its owner only, as the `opener` of `open`. In shared folders, open no other user's file."""
+    """Open a file that only its owner can read, and return its handle. Use this function as `opener` of `open`.
+
+    In a folder to which other users can write, raise DataError for a link or a file of another user.
+    """
     exposed = _is_exposed(Path(path).absolute().parent)
     # O_NONBLOCK avoids a wait for the other end of a pipe.
     if exposed:
@@ -78,7 +80,10 @@ def not_through_links(path: Path) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder for its owner only, unless it exists. Refuse a link that belongs to another user."""
+    """Create a folder that only its owner can read, unless it exists.
+
+    Raise DataError if the folder is a link that belongs to another user.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.is_symlink() and os.name == "posix" and folder.lstat().st_uid not in (0, os.geteuid()):
         raise _unsafe(os.fspath(folder), "is a link that belongs to another user")
@@ -92,7 +97,7 @@ def free_for_all(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Lock a file within the block. Raise ConfigError if another process has locked it, unless `wait` is set.
+    """Lock a file within the block. If another process has locked it, wait, or without `wait` raise ConfigError.
 
     The lock is a second file, because every write replaces the file itself. The lock ends with the process, even if the
     process is killed. With `wait`, the lock file stays for the next process, unless the locked file does not exist.
@@ -112,17 +117,17 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
-    """Take the lock, and return the handle of the lock file. Try again if another process has removed this file."""
+    """Lock the lock file, and return its handle. If another process has removed the lock file, try again."""
     while True:
         handle = opener(os.fspath(lock), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The previous owner may have removed the file. Then other processes lock another file of this name.
+            # The previous owner may have removed the file. In this case, other processes lock a new file of this name.
             if os.path.samestat(os.fstat(handle), lock.stat()):
                 return handle
         except BlockingIOError as error:
             os.close(handle)
-            raise ConfigError(f"Another run has {path} open. Wait for that run, or name another file.") from error
+            raise ConfigError(f"Another run is using {path}. Wait until it ends, or name another file.") from error
         except FileNotFoundError:
             pass
         except BaseException:
@@ -132,7 +137,7 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
 
 
 def _is_exposed(folder: Path) -> bool:
-    """Return whether another user than root may create a file in a folder."""
+    """Return whether a user other than root and this user may create a file in a folder."""
     if os.name != "posix":
         return False
     found = folder.stat()
@@ -150,31 +155,41 @@ def _unsafe(path: str, fault: str) -> DataError:
 
 @runtime_checkable
 class Recorder(Protocol):
-    """The state of a stage that records its newest steps as rows of numbers."""
+    """The state of a stage that records its latest steps as rows of numbers.
+
+    Attributes
+    ----------
+    keep : int
+        The maximum number of recorded steps.
+    gone : int
+        The number of earlier steps, which are no longer recorded.
+    record : tuple
+        The recorded steps.
+    """
 
     keep: int
     gone: int
     record: tuple[Any, ...]
 
     def lines(self, newest: int) -> Array:
-        """Return the newest steps, one in each row."""
+        """Return the latest steps, one in each row. `newest` is their number."""
 
     def figures(self) -> dict[str, Array]:
         """Return the figures of these steps that a result needs, and the totals of all steps."""
 
     def until(self, steps: int | None) -> Self:
-        """Return the state for another number of steps, or without a limit if None."""
+        """Return the state with another limit on the number of steps, or without a limit if `steps` is None."""
 
     def recall(self, lines: Array) -> Self:
         """Return the state with the steps in these `lines`."""
 
 
 class Trail:
-    """The file of a tracker's finished steps, which keeps the cost of a message the same at every step.
+    """A file with the finished steps of a tracker. Because of this file, all messages take the same time to save.
 
-    Every message rewrites the checkpoint, which would grow with the bases of all kept steps. So the steps
+    Every message rewrites the checkpoint, which would grow with the bases of all recorded steps. So the steps
     are in a second file, in records of equal length, and each new step replaces the oldest record. The
-    file has one more record than the number of kept steps. Therefore no step is missing if the machine
+    file has one more record than the number of recorded steps. Therefore no step is missing if the machine
     stops after a record was written and before the checkpoint was written.
 
     Parameters
@@ -185,11 +200,11 @@ class Trail:
 
     def __init__(self, checkpoint: Path) -> None:
         self._path = checkpoint.with_name(f"{checkpoint.name}.steps")
-        # Lines are float64, which holds whole numbers up to 2^53 exactly.
+        # The mark is below 2^52, because records consist of float64, which represents whole numbers up to 2^53 exactly.
         self._done, self._mark = 0, float(secrets.randbelow(2**52))
 
     def add(self, state: Any) -> dict[str, Any]:
-        """Write the new steps, and return what the checkpoint needs to find them."""
+        """Write the new steps, and return the values by which the checkpoint finds them."""
         if not isinstance(state, Recorder):
             return {}
         if not state.record:
@@ -215,7 +230,7 @@ class Trail:
         return {"steps": steps}
 
     def read(self, header: Mapping[str, Any], keep: int) -> dict[str, Array]:
-        """Return the array of steps to which a checkpoint refers, by name."""
+        """Return the steps to which a checkpoint refers, as an array with the name "steps"."""
         steps = header["steps"]
         if steps is None:
             return {}
@@ -250,23 +265,24 @@ def open_for_writing(path: str, flags: int) -> int:
     return opener(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0))
 
 
-HEADER: Final = "header.json"
-# The function that loads each kind of file
+HEADER: Final = "header.json"  # the name of the header in a file
+# Errors about the kind of a file recommend one of these functions.
 _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}
 _PLAIN_TYPES: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
-# The metadata key of a dataclass field that `pack` leaves out because it is saved elsewhere
+# If a dataclass field has this key in its metadata, `pack` leaves the field out, because it is saved elsewhere.
 APART = "apart"
-# The metadata key of an array that only grows by columns. It is also the suffix of the array's packed name.
+# If an array field has this key in its metadata, the array only grows by columns. The key is also the suffix of the
+# array's packed name.
 GROWS: Final = "+"
 
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors while it is written, because the error of a full disk names no file."""
+    """Within the block, add the file's name to errors, because the error about a full disk does not name a file."""
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # numpy raises an OSError without a number, which says how much was written.
+        if error.errno is None:  # If numpy cannot write all bytes, it raises an OSError without a number.
             raise OSError(errno.EIO, str(error), str(path)) from error
         error.filename = str(path)
         raise
@@ -274,9 +290,9 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool = True) -> Iterator[IO[bytes]]:
-    """Open a stream that replaces the file completely, or leaves the old file unchanged.
+    """Open a stream to write a file. If the block fails, the old file stays unchanged.
 
-    A `private` file is readable by its owner only. Without `sync` a file may be damaged if the machine stops.
+    Only its owner can read a `private` file. Without `sync`, the file may be damaged if the machine stops.
     """
     target = Path(path)
     with naming(target):
@@ -290,7 +306,7 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool
                     os.umask(umask)
                     place = file.fileno() if os.chmod in os.supports_fd else temporary
                     os.chmod(place, 0o666 & ~umask)
-                # If the machine stops, the name must not refer to data that is not on the disk yet.
+                # The data must be on the disk before the file is renamed, because the machine may stop in between.
                 file.flush()
                 if sync:
                     os.fsync(file.fileno())
@@ -310,7 +326,7 @@ def write(
     private: bool = False,
     sync: bool = True,
 ) -> Path:
-    """Write a file of this kind, completely or not at all."""
+    """Write a file of this kind completely or not at all, and return its path."""
     checks.path_of(f"the {kind}", path)
     with replacing(path, private=private, sync=sync) as file:
         _save(file, kind, header, arrays)
@@ -318,9 +334,9 @@ def write(
 
 
 def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the header and arrays of a file. With `private`, refuse a file that another user may have written.
+    """Return the header and arrays of a file.
 
-    Reading takes no more memory than the file's size, whatever the headers in the file say.
+    Reading takes no more memory than the file's size, whatever sizes the file's headers claim.
 
     Raises
     ------
@@ -348,19 +364,19 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
 
 
 def to_bytes(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> bytes:
-    """Return the bytes that `write` would write, for a message."""
+    """Return the bytes of a file of this kind, for example to send them in a message."""
     with BytesIO() as stream:
         _save(stream, kind, header, arrays)
         return stream.getvalue()
 
 
 def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the header and arrays that `to_bytes` has packed.
+    """Return the header and arrays that `to_bytes` has packed. This takes no more memory than the bytes themselves.
 
     Raises
     ------
     DataError
-        If the bytes are of another kind or damaged. Reading takes no more memory than the number of bytes.
+        If the bytes are of another kind or damaged.
     """
     try:
         header, arrays = _load(BytesIO(packed))
@@ -375,7 +391,7 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
 
 
 def kind(path: str | os.PathLike[str]) -> str:
-    """Return the kind of a file, or "" if another program has written the file."""
+    """Return the kind of a file, or "" if this package has not written the file."""
     try:
         with refuse_others(path, "file"), open(path, "rb") as stream:
             return str(_load(stream)[0].get("kind", ""))
@@ -385,7 +401,7 @@ def kind(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Convert errors of Python, numpy and zipfile about malformed content into a DataError that names the file."""
+    """Within the block, convert errors about malformed content into a DataError that names the file."""
     try:
         yield
     except (FileNotFoundError, PermissionError, FlowerPCAError):
@@ -397,7 +413,7 @@ def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
 
 
 def from_npy(packed: bytes) -> Array:
-    """Return the array that these bytes contain in numpy's format. Raise ValueError for a pickle or a wrong length."""
+    """Return the array from bytes in numpy's npy format. Raise ValueError for a pickle or a wrong length."""
     stream = BytesIO(packed)
     shape, by_columns, dtype = check_npy(stream, len(packed))
     values = np.frombuffer(packed, dtype, math.prod(shape), stream.tell())
@@ -410,7 +426,10 @@ def from_npy(packed: bytes) -> Array:
 
 
 def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Check the shape, order and dtype of an array in numpy's format. Raise ValueError if it exceeds `size` bytes."""
+    """Return the shape, column order and dtype of an array in numpy's npy format, after reading its header.
+
+    Raise ValueError for a pickle, or if the array would have more than `size` bytes.
+    """
     start = stream.read(10)
     shape, by_columns, dtype = _npy_header(start + stream.read(int.from_bytes(start[8:], "little")))
     if math.prod(shape) * dtype.itemsize > size:
@@ -420,9 +439,12 @@ def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
 
 @functools.lru_cache(maxsize=512)
 def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Parse the header of an array. Results are cached, because numpy runs Python's parser and headers repeat."""
+    """Return the shape, column order and dtype from the header of an array.
+
+    Results are cached, because headers repeat, and numpy runs Python's parser for each of them.
+    """
     stream = BytesIO(start)
-    # Only records with many field names need a later version of the format.
+    # Only structured arrays with many field names need a later version of the format.
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"an array in version {version} of numpy's format")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
@@ -458,7 +480,7 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
     stream.seek(0)
     with zipfile.ZipFile(BytesIO(stream.read()) if size <= _SMALL else stream) as whole:
         parts = whole.infolist()
-        # Our files are not compressed, so no part is longer than the file, and no array longer than its part.
+        # This package does not compress files, so no part can be longer than the file.
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(p.file_size for p in parts) > size:
             raise ValueError("parts that are longer than the file")
         arrays = {part.filename.removesuffix(".npy"): from_npy(whole.read(part)) for part in parts}
@@ -469,7 +491,10 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
-    """Return a dataclass or its parts as JSON values, and add its arrays to `arrays`, with names after `name`."""
+    """Return a value, for example a dataclass, as JSON values, and add its arrays to `arrays`.
+
+    The names of the arrays begin with `name`.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         kept = {f.name: GROWS if GROWS in f.metadata else "" for f in fields(value) if APART not in f.metadata}
         return {field: pack(getattr(value, field), arrays, f"{name}.{field}{end}") for field, end in kept.items()}
@@ -488,12 +513,12 @@ def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
 
 @functools.cache
 def _types_of(kind: type) -> dict[str, Any]:
-    """Return the types of a class's fields. They are cached, because Python parses their text at every call."""
+    """Return the types of a class's fields. They are cached, because Python parses the annotations at every call."""
     return typing.get_type_hints(kind)
 
 
 def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
-    """Rebuild the value of this type that `pack` took apart."""
+    """Return the value of type `kind` that `pack` has converted to JSON values and arrays."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     # Newer versions of numpy define NDArray as an alias.
     origin = typing.get_origin(getattr(origin, "__value__", None)) or origin

@@ -21,17 +21,17 @@ class Round:
     number : int
         The number of the message in the run.
     stage : str
-        The stage of the run that sent it, such as "opening".
+        The stage of the run that sent the message, such as "opening".
     asked, answered : int
         The number of clients that were asked, and the number of clients that answered.
     failures : dict
-        The reason why a client did not answer, by client.
+        The reason for each client without a usable answer, by client.
     bytes_down, bytes_up : int
-        The number of bytes sent to all clients together, and the number of bytes that all clients sent.
+        The total number of bytes sent to all clients, and the total number of bytes that the clients sent.
     seconds : float
         The time from sending the message until all answers were processed.
     metrics : dict
-        The measured figures, such as the error, by name.
+        The figures that the stage reports, such as the error, by name.
     notes : dict
         The notes on clients that answered, for example that a client has lost its state, by client.
 
@@ -64,7 +64,7 @@ class Round:
 
     @property
     def words(self) -> str:
-        """The number of clients that answered, the measured figures and the traffic, as a text."""
+        """A text with the number of clients that answered, the stage's figures and the traffic."""
         numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
         if self.failures:
             failed = f", {len(self.failures)} failed"
@@ -87,7 +87,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class History:
-    """The rounds of a run in order. For an endless run, the newest rounds and the totals of earlier rounds.
+    """The rounds of a run in order. For an endless run, these are the latest rounds, and totals of earlier rounds.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class History:
     gone : Earlier
         The totals of earlier rounds, which are no longer kept.
     limit : int or None
-        The largest number of rounds that are kept, or None for all rounds.
+        The maximum number of rounds that are kept, or None for all rounds.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class History:
         return longer.newest(self.limit)
 
     def newest(self, most: int | None) -> History:
-        """Return the history with at most this many rounds, and the totals of earlier rounds."""
+        """Return the history with the latest rounds, at most `most`, and the totals of earlier rounds."""
         if most is None:
             over = 0
         else:
@@ -152,12 +152,12 @@ class History:
 
     @property
     def count(self) -> int:
-        """The number of rounds, including those that are no longer kept."""
+        """The number of rounds, including rounds that are no longer kept."""
         return self.gone.rounds + len(self.rounds)
 
     @property
     def seconds(self) -> float:
-        """The duration of all rounds together."""
+        """The total duration of all rounds, in seconds."""
         return self.gone.seconds + sum(r.seconds for r in self.rounds)
 
     def of(self, stage: str) -> tuple[Round, ...]:
@@ -166,16 +166,16 @@ class History:
 
     @property
     def bytes_up(self) -> int:
-        """The bytes that all clients sent."""
+        """The total number of bytes that the clients sent."""
         return self.gone.bytes_up + sum(r.bytes_up for r in self.rounds)
 
     @property
     def bytes_down(self) -> int:
-        """The bytes that were sent to all clients."""
+        """The total number of bytes that were sent to all clients."""
         return self.gone.bytes_down + sum(r.bytes_down for r in self.rounds)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the rounds as plain dictionaries. If some are no longer kept, their totals come first."""
+        """Return the rounds as plain dictionaries, after the totals of rounds that are no longer kept, if any."""
         if self.gone.rounds:
             gone = [{"gone": dict(vars(self.gone))}]
         else:
@@ -184,7 +184,7 @@ class History:
 
     @classmethod
     def from_json(cls, rows: list[dict[str, Any]]) -> History:
-        """Rebuild the history from what `to_json` wrote."""
+        """Return the history from the dictionaries that `to_json` has made."""
         gone, rest = Earlier(), rows
         if rows and "gone" in rows[0]:
             gone = files.unpack(Earlier, rows[0]["gone"], {})
@@ -193,14 +193,14 @@ class History:
 
 
 def _figure(value: float) -> str:
-    """Write a measured figure with three digits, and a count with all digits."""
+    """Return the text of a number: whole numbers with all digits, other numbers with three digits."""
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.2e}"
 
 
 class Outcome(enum.StrEnum):
-    """The kinds of end that a run can have.
+    """The ways in which a run can end.
 
     Examples
     --------
@@ -220,14 +220,14 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """The end of a run: an outcome, and the sentence that explains it.
+    """The status with which a run ended: an outcome, and a sentence that explains it.
 
     Attributes
     ----------
     outcome : Outcome
-        The kind of end.
+        The way in which the run ended.
     words : str
-        The sentence.
+        The sentence that explains the outcome.
 
     Examples
     --------
@@ -255,5 +255,5 @@ class Status:
         return f"{self.outcome.value}: {self.words}"
 
 
-# The status of a stage with a fixed number of messages, at its end
+# Stages with a fixed number of messages end with this status.
 ANSWERED: Final = Status(Outcome.DONE, "all messages were answered")

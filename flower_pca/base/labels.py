@@ -1,4 +1,4 @@
-"""The names of columns, clients and counts, for comparison and for display.
+"""Texts for columns, clients, counts and lists, in a form that can be compared and displayed.
 
 Unicode may represent a letter such as é by one character or by two, and names in spreadsheets may contain spaces and
 line ends. Every reader therefore normalizes names, so that names are equal if they look the same. Messages show the
@@ -15,7 +15,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-# The texts that pandas, R, Excel and databases write for a missing value
+# These are the texts that pandas, R, Excel and databases write for a missing value.
 GAPS: Final = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NaT", "NULL", "null", "None"}
 )  # fmt: skip
@@ -23,7 +23,7 @@ INDEX: Final = "column 1 without a name (it looks like the index that pandas wri
 
 
 def clean(name: str) -> str:
-    """Return the name in normal form (NFC), with single spaces and with escaped unprintable characters."""
+    """Return the name in Unicode normal form NFC, with single spaces and escaped unprintable characters."""
     if name.isascii() and name.isprintable() and "  " not in name and name == name.strip():
         return str(name)  # Most names are clean, and a table may have a million of them.
     line = " ".join(unicodedata.normalize("NFC", name).split())
@@ -31,12 +31,15 @@ def clean(name: str) -> str:
 
 
 def is_gap(value: Any) -> bool:
-    """Return whether the text of a cell stands for a missing value."""
+    """Return whether the content of a cell means a missing value."""
     return value is None or str(value).strip() in GAPS
 
 
 def nameless(places: Sequence[int], count: int) -> str:
-    """Describe the columns that have no name, by their positions."""
+    """Return a description of the columns that have no name, by their positions.
+
+    `places` are the positions, and `count` is the number of all columns.
+    """
     if list(places) == [0] and count > 1:
         return INDEX
     if len(places) == 1:
@@ -47,12 +50,16 @@ def nameless(places: Sequence[int], count: int) -> str:
 
 
 def double(name: str) -> str:
-    """Describe a name that several columns have."""
+    """Return a description of a name that several columns have."""
     return f"{name!r} more than once"
 
 
 def unlike(lacking: Iterable[str], beyond: Iterable[str]) -> str:
-    """Describe the difference between a lacking name and a similar name in `beyond`, or return "" without one."""
+    """Return a description of the difference between a missing name and a similar name.
+
+    `lacking` are the missing names, and `beyond` are the names that were found instead. Return "" if no names
+    are similar.
+    """
     near = {_outline(name): name for name in beyond}
     pairs = [(name, near[_outline(name)]) for name in lacking if _outline(name) in near]
     if not pairs:
@@ -65,7 +72,7 @@ def unlike(lacking: Iterable[str], beyond: Iterable[str]) -> str:
 
 
 def _outline(name: str) -> str:
-    """Return a name in lower case, with the same letter for letters of all scripts that look alike."""
+    """Return a name in lower case, in which letters that look alike in different scripts are replaced by one letter."""
     return "".join(map(_letter, unicodedata.normalize("NFKC", name).casefold()))
 
 
@@ -85,38 +92,38 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
-    """Return the names of `count` columns. Without names, these are "column 0" and so on."""
+    """Return the names of `count` columns, or if `names` is None, "column 0" and so on."""
     if names is None:
         return [f"column {j}" for j in range(count)]
     return [str(name) for name in names]
 
 
 def texts(names: Sequence[str]) -> Array:
-    """Return names as an array of objects, as scikit-learn has them."""
+    """Return names as an array of objects, as scikit-learn does."""
     return np.array(list(names), dtype=object)
 
 
 def tuple_of(names: Array | None) -> tuple[str, ...] | None:
-    """Return the names in an array of `array_of` as a tuple, or None."""
+    """Return the names in an array from `array_of` as a tuple, or None if the array is None."""
     if names is None:
         return None
     return tuple(names.tolist())
 
 
 def array_of(names: Sequence[str] | None) -> Array | None:
-    """Return names of columns as an array of objects, or None if there are none."""
+    """Return names of columns as an array of objects, or None if `names` is None."""
     if names is None:
         return None
     return texts(names)
 
 
 def client_name(names: Mapping[int, str], key: int) -> str:
-    """Return the name of a client, or "client 0" and so on if it has none."""
+    """Return the name of a client, or for example "client 0" if the client has no name."""
     return names.get(key, f"client {key}")
 
 
 def range_of(what: str, numbers: Sequence[int]) -> str:
-    """Write consecutive numbers with their noun: "component 3", "components 2 to 4"."""
+    """Return a text with a range of numbers and their noun, for example "component 3" or "components 2 to 4"."""
     first, last = numbers[0], numbers[-1]
     if first == last:
         return f"{what} {first}"
@@ -128,18 +135,18 @@ def range_of(what: str, numbers: Sequence[int]) -> str:
 
 
 def leading(weights: Array, most: int) -> Array:
-    """Return the positions of the weights with the largest absolute values, at most `most`, without zeros."""
+    """Return the positions of up to `most` weights with the largest absolute values, without zeros."""
     order = np.argsort(-np.abs(weights), kind="stable")[:most]
     return np.asarray(order[np.abs(weights[order]) > 0.0])
 
 
 def in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
-    """Write the largest weights with their columns: "+0.71 glucose, -0.50 age"."""
+    """Return a text with the largest weights and their columns, for example "+0.71 glucose, -0.50 age"."""
     return ", ".join(f"{weights[j]:+.2f} {names[j]}" for j in leading(weights, most))
 
 
 def shorten(text: str, most: int) -> str:
-    """Return the text on one line, and leave out its middle if it is longer than `most` characters."""
+    """Return the text on one line, without its middle if it is longer than `most` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if len(line) <= most:
         return line
@@ -148,12 +155,12 @@ def shorten(text: str, most: int) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """Write a count with its noun: "1 message", "2,000 messages"."""
+    """Return a text with a count and its noun, for example "1 message" or "2,000 messages"."""
     return f"{number:,} {noun(number, what)}"
 
 
 def noun(number: int, what: str) -> str:
-    """Return the noun in the singular or plural."""
+    """Return the noun in the singular or plural, as the number requires."""
     if number == 1:
         return what
     if what.endswith("ry"):
@@ -162,7 +169,7 @@ def noun(number: int, what: str) -> str:
 
 
 def size(number: float) -> str:
-    """Write a number of bytes: "606 B", "35.2 kB"."""
+    """Return the text of a number of bytes, for example "606 B" or "35.2 kB"."""
     power = 0
     # The number is rounded to three digits before the comparison, because 999.9 would be shown as 1e+03.
     while float(f"{number:.3g}") >= 1000.0 and power < len(_UNITS) - 1:
@@ -171,7 +178,7 @@ def size(number: float) -> str:
 
 
 def bounds(share: Array) -> str:
-    """Write a share of which only bounds are known: "about 20%", "20% to 30%"."""
+    """Return the text of a share if only its bounds are known, for example "about 20%" or "20% to 30%"."""
     low, high = (round(100.0 * float(end)) for end in share)
     if low == 0 and high == 100:
         return "unknown"
@@ -181,21 +188,21 @@ def bounds(share: Array) -> str:
 
 
 def series(words: Sequence[str]) -> str:
-    """Write a list in a sentence: "1, 2 and 3"."""
+    """Return a list as part of a sentence, for example "1, 2 and 3"."""
     if len(words) == 1:
         return words[0]
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def alternatives(words: Sequence[str]) -> str:
-    """Write a choice in a sentence: "1, 2 or 3"."""
+    """Return a choice as part of a sentence, for example "1, 2 or 3"."""
     if len(words) == 1:
         return words[0]
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def in_columns(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Write a plain text table with numbers aligned to the right. The last column holds words."""
+    """Return a plain text table. All columns are aligned to the right, except the last column, which contains words."""
     widths = [max(10, len(head)) for head in heads[:-1]]
     every = [zip(line[:-1], widths, strict=True) for line in (heads, *lines)]
     texts = [" ".join(f"{cell:>{width}}" for cell, width in cells) for cells in every]

@@ -1,7 +1,7 @@
-"""Geometry of subspaces, and eigenvalues. Z and U are d x p and orthonormal unless a docstring says otherwise.
+"""Functions for subspaces, eigenvalues and medians. Z and U are d x p and orthonormal, unless a docstring differs.
 
-Medians are taken over clients, so that a minority of clients cannot move them far. A client with weight w counts as w
-clients. Without weights, each client counts once.
+Medians are computed over clients, so that a minority of clients cannot move them far. A client with weight w counts
+like w clients.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
 
-# Entries that differ from the largest entry by at most this share count as equally large when a sign is chosen.
+# When `fix_signs` chooses a sign, entries that differ from the largest entry by at most this share count as equal.
 _TIE = 1e-8
 # Directions shorter than this multiple of sqrt(d) eps theta_1 are rounding errors.
 _ROUNDING_MULTIPLE: Final = 16.0
-_DRAWN: Final = 2**16  # random numbers that are drawn at a time
+_DRAWN: Final = 2**16  # the number of random numbers that are drawn at a time
 # The smallest singular value, for columns of length 1, at which their products are accurate enough.
 _SMALLEST_SINGULAR_VALUE: Final = 1e-4
 # If products of columns deviate by at most this from the products of orthonormal columns, the square of the deviation
 # is a rounding error.
 _SMALL_DEVIATION: Final = 1e-7
-# The largest part of an orthonormal block along a basis for which one projection makes it orthogonal.
+# If the part of an orthonormal block along a basis is at most this, one projection makes the block orthogonal to it.
 _LARGEST_OVERLAP: Final = 1e-5
-_ENTRIES: Final = 2**20  # entries of a large matrix that are copied at a time
-_ROWS: Final = 1024  # rows that are replaced at a time
-_COLUMNS: Final = 2**10  # columns of blocks that are collected before their factor replaces them
-# Between this square and its inverse, no relevant square underflows or overflows.
+_ENTRIES: Final = 2**20  # the number of entries of a large matrix that are copied at a time
+_ROWS: Final = 1024  # the number of rows that are replaced at a time
+_COLUMNS: Final = 2**10  # number of collected columns above which `SideBySide` replaces them by a factor
+# If a sum of squares is between this number and its inverse, underflow or overflow has not affected it.
 _SAFE: Final = 1e-200
-_SMALL: Final = 1e-140  # the length of a column below which its square loses digits
-_AT_ONCE: Final = 32  # reflections of a QR that LAPACK applies together
-_LARGE: Final = 300  # the side of a matrix from which a few eigenvectors cost less than all
+_SMALL: Final = 1e-140  # length of a column below which the squares of its entries lose precision
+_AT_ONCE: Final = 32  # the number of reflections of a QR that LAPACK applies together
+_LARGE: Final = 300  # side of a matrix from which a few eigenvectors cost less than all eigenvectors
 
 
 def qr(Y: Array) -> tuple[Array, Array]:
-    """Return the thin QR factors with a non-negative diagonal of R, which are unique if Y has full rank."""
+    """Return the thin QR factors of Y with a non-negative diagonal of R. They are unique if Y has full rank."""
     # LAPACK refuses a matrix without entries.
     if Y.size == 0:
         return np.linalg.qr(Y)
@@ -50,7 +50,7 @@ def qr(Y: Array) -> tuple[Array, Array]:
 
 
 def orth(Y: Array) -> Array:
-    """Return an orthonormal basis of a space that contains span(Y), with as many columns as Y."""
+    """Return an orthonormal matrix with as many columns as Y, whose span contains the span of Y."""
     if Y.size == 0:
         return qr(Y)[0]
     return _basis(*_reflect(Y), Y.dtype)
@@ -58,7 +58,7 @@ def orth(Y: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def _lapack() -> Any:
-    """Load LAPACK's functions once, because looking them up takes a sixth of the time of a small QR."""
+    """Return LAPACK's functions. They are cached, because the look-up takes a sixth of the time of a small QR."""
     from scipy.linalg import lapack
 
     return lapack
@@ -72,8 +72,9 @@ def _blas() -> Any:
 
 
 def _reflect(Y: Array) -> tuple[Array, Array, Array]:
-    """Return Y as R and Householder reflections, their factors, and the signs of R's diagonal. numpy takes twice as
-    long.
+    """Return the QR of Y as LAPACK stores it, and the signs of R's diagonal. numpy would take twice as long.
+
+    LAPACK stores R together with Householder reflections in one array, and their factors in another.
     """
     lwork = _AT_ONCE * Y.shape[1]
     reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
@@ -94,7 +95,7 @@ def _precision(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
 
 
 def complement(Y: Array, Q: Array) -> Array:
-    """Return (I - QQ')Y, projected twice so that it is orthogonal to Q to machine precision."""
+    """Return (I - QQ')Y. The projection is applied twice, to make the result orthogonal to Q to machine precision."""
     Y = Y - Q @ (Q.T @ Y)
     return np.asarray(Y - Q @ (Q.T @ Y))
 
@@ -111,7 +112,7 @@ def spanning(Y: Array) -> Array:
 
 
 def polar(W: Array) -> Array:
-    """Return the orthonormal factor W(W'W)^(-1/2): the nearest matrix with orthonormal columns."""
+    """Return W(W'W)^(-1/2), the polar factor of W, which is the nearest matrix with orthonormal columns."""
     U, _, Vt = np.linalg.svd(W, full_matrices=False)
     return np.asarray(U @ Vt)
 
@@ -122,9 +123,12 @@ def procrustes(X: Array, B: Array) -> Array:
 
 
 def leading(stack: Array, width: int) -> Array:
-    """Return the leading left singular vectors, extended to `width` columns. No d x d matrix is formed."""
+    """Return `width` leading left singular vectors of the stack, without forming a d x d matrix.
+
+    If the stack has fewer columns, arbitrary orthonormal columns are added.
+    """
     if stack.shape[1] > len(stack):
-        # This has the same left singular vectors, in d columns.
+        # The transposed factor R has the same left singular vectors as the stack, but only d columns.
         stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T
     # Zeros next to the stack make U as wide as requested. `full_matrices` would make it d x d.
     missing = max(0, width - stack.shape[1])
@@ -133,9 +137,10 @@ def leading(stack: Array, width: int) -> Array:
 
 
 class SideBySide:
-    """Blocks of d rows side by side. Many columns are replaced by d columns H with the same HH'.
+    """A collection of blocks of d rows, side by side in one matrix.
 
-    Therefore many blocks need no more memory than a few.
+    If there are many columns, they are replaced by d columns H with the same HH'. So many blocks need no
+    more memory than a few blocks.
     """
 
     def __init__(self) -> None:
@@ -143,7 +148,7 @@ class SideBySide:
         self._columns = 0
 
     def add(self, block: Array) -> None:
-        """Add a block."""
+        """Append a block on the right."""
         self._gathered.append(block)
         self._columns += block.shape[1]
         if self._columns > max(_COLUMNS, 4 * len(block)):
@@ -151,14 +156,14 @@ class SideBySide:
             self._gathered, self._columns = [R.T], len(R)
 
     def whole(self) -> Array:
-        """Return all blocks as one."""
+        """Return the matrix of all blocks, or the smaller matrix H that replaces them."""
         return np.hstack(self._gathered)
 
 
 def norm2(E: Array) -> float:
-    """Return the spectral norm of a tall thin matrix, from its small Gram matrix.
+    """Return the spectral norm of a tall thin matrix, from the largest eigenvalue of its small Gram matrix.
 
-    Only the largest eigenvalue is needed, and its relative error is about machine precision.
+    The relative error of this eigenvalue is about machine precision.
     """
     if E.size == 0:
         return 0.0
@@ -170,7 +175,7 @@ def norm2(E: Array) -> float:
 
 
 def column_norms(E: Array) -> Array:
-    """Return the norms of the columns, without overflow of squares and without a copy of a large matrix."""
+    """Return the norms of the columns, computed without overflow of squares and without a copy of a large matrix."""
     # np.abs would make a copy as large as the matrix.
     size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
     few = max(_ENTRIES // max(len(E), 1), 1)
@@ -181,7 +186,7 @@ def column_norms(E: Array) -> Array:
 
 
 def _lengths(E: Array) -> Array:
-    """Return the norms of columns whose squares do not overflow. BLAS sums few columns five times faster than numpy."""
+    """Return the norms of columns whose squares do not overflow. For a few columns, BLAS is five times faster."""
     rows = max(_ENTRIES // max(E.shape[1], 1), 1)
     # The squares of all entries at once would take as much memory as the matrix.
     parts = (E[i : i + rows] for i in range(0, len(E), rows))
@@ -189,7 +194,7 @@ def _lengths(E: Array) -> Array:
 
 
 def length(E: Array) -> float:
-    """Return the Frobenius norm, without underflow or overflow of squares."""
+    """Return the Frobenius norm, computed without underflow or overflow of squares."""
     square = float(np.vdot(E, E))
     if _SAFE < square < 1.0 / _SAFE:
         return math.sqrt(square)
@@ -197,14 +202,14 @@ def length(E: Array) -> float:
 
 
 def sin_theta(Z: Array, U: Array) -> float:
-    """Return ||(I - ZZ')U||_2: the sine of the largest angle from span(U) to its projection on span(Z)."""
+    """Return ||(I - ZZ')U||_2, the sine of the largest angle between a vector in span(U) and the subspace span(Z)."""
     return min(norm2(complement(U, Z)), 1.0)
 
 
 def principal_angles(A: Array, B: Array) -> Array:
-    """Return the angles between span(A) and span(B), ascending, accurate for small and large angles.
+    """Return the principal angles between span(A) and span(B), ascending. Small and large angles are accurate.
 
-    The method is that of Bjoerck and Golub (1973): the arcsin of singular values of (I - AA')B for angles
+    The method is from Bjoerck and Golub (1973): the arcsin of singular values of (I - AA')B for angles
     below pi/4, and the arccos of singular values of A'B for larger angles.
     """
     if A.shape[1] < B.shape[1]:
@@ -215,30 +220,34 @@ def principal_angles(A: Array, B: Array) -> Array:
 
 
 def projection_distance(X: Array, Z: Array) -> float:
-    """Return ||XX' - ZZ'||_F for equally many columns, in the form that avoids cancellation."""
+    """Return ||XX' - ZZ'||_F for X and Z with the same number of columns, computed without cancellation."""
     return float(np.sqrt(2.0) * np.linalg.norm(X - Z @ (Z.T @ X)))
 
 
 def fix_signs(V: Array) -> Array:
-    """Flip columns so that their largest entry is positive. Among equally large entries, the first counts."""
+    """Return V with the sign of each column chosen so that the entry with the largest absolute value is positive.
+
+    Among equally large entries, the first entry decides.
+    """
     rows = np.ascontiguousarray(V.T)
     size = np.abs(rows)
-    # Otherwise rounding errors, which depend on how rows are divided among clients, would choose among equal entries.
+    # Without a tolerance, rounding errors would decide between equal entries, and these errors depend on the division
+    # of the rows among clients.
     first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=1, initial=0.0, keepdims=True), axis=1)
     return np.asarray(V * np.where(rows[np.arange(len(rows)), first] < 0, -1.0, 1.0))
 
 
 def eigh_descending(H: Array) -> tuple[Array, Array]:
-    """Return the eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
+    """Return the eigenvalues, largest first, and the eigenvectors of a matrix that is symmetric up to rounding."""
     # LAPACK reads only one triangle, but the triangles differ by rounding errors or the noise of a channel.
     values, vectors = np.linalg.eigh((H + H.T) / 2)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
 
 
 def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
-    """Return at least `count` of the largest eigenvalues and their vectors, or all if there are fewer.
+    """Return at least the `count` largest eigenvalues and their eigenvectors, or all if the matrix is smaller.
 
-    For a large matrix, the other eigenvalues are not computed. This more than halves the cost.
+    For a large matrix, the other eigenvalues are not computed, which more than halves the cost.
     """
     m = len(H)
     if m < _LARGE or 6 * count > m:
@@ -251,7 +260,10 @@ def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
 
 
 def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the Ritz values of C on span(Z) for Y = CZ, largest first, the rotated Z and Y, and the residuals."""
+    """Return the Ritz values of C on span(Z), largest first, the Ritz vectors, their products with C, and residuals.
+
+    Y is C Z. The Ritz vectors are a rotation of Z.
+    """
     values, W = eigh_descending(Z.T @ Y)
     Z, Y = Z @ W, Y @ W
     rest = Z * values
@@ -271,11 +283,11 @@ def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
 
 
 def random_block(d: int, p: int, seed: int) -> Array:
-    """Return a read-only d x p block of independent N(0, 1) numbers, the same on every machine.
+    """Return a read-only d x p block of independent N(0, 1) numbers, which is the same on every machine.
 
-    The Box-Muller method computes the numbers from raw bits, because numpy guarantees the streams of its bit generators
-    but not the streams of its distributions. All clients of one process and their server draw the same block.
-    Therefore the newest four small blocks and the newest large block are cached.
+    The numbers are computed from raw bits by the Box-Muller method, because numpy guarantees the streams of its bit
+    generators but not the streams of its distributions. The clients and the server in one process draw the same blocks.
+    Therefore the latest four small blocks and the latest large block are cached.
     """
     if d * p <= _DRAWN:
         return _small_block(d, p, seed)
@@ -285,16 +297,16 @@ def random_block(d: int, p: int, seed: int) -> Array:
 def _box_muller(d: int, p: int, seed: int) -> Array:
     block: Array = np.empty(d * p)
     first = np.random.PCG64(seed)
-    # Radius and angle need different numbers, so the second stream begins where the first one ends.
+    # Radius and angle need different numbers, so the second stream begins where the first stream ends.
     second = np.random.PCG64(seed).advance(d * p)
     for i in range(0, d * p, _DRAWN):  # The bits of both streams are drawn in pieces.
         part = block[i : i + _DRAWN]
         drawn = (bits.random_raw(len(part)) for bits in (first, second))
         u, v = ((words >> np.uint64(11)) * 2.0**-53 for words in drawn)
-        # u may be 0 but never 1, so that no logarithm is infinite.
+        # u may be 0 but is never 1, so no logarithm is infinite.
         part[:] = np.sqrt(-2.0 * np.log1p(-u)) * np.cos(2.0 * np.pi * v)
     block = block.reshape(d, p)
-    # All callers get the same array, so nobody may change it.
+    # All callers get the same array, so no caller may change it.
     block.flags.writeable = False
     return block
 
@@ -309,7 +321,7 @@ def forget_block() -> None:
 
 
 def random_basis(d: int, p: int, seed: int) -> Array:
-    """Return a d x p orthonormal basis, uniformly distributed."""
+    """Return a random d x p orthonormal basis from the uniform distribution."""
     return orth(random_block(d, p, seed))
 
 
@@ -321,14 +333,14 @@ def times(Y: Array, W: Array) -> Array:
 
 
 def inner(Q: Array, B: Array) -> Array:
-    """Return Q'B, in the order that is faster in BLAS if Q has many more columns than B."""
+    """Return Q'B, computed in the order that is faster in BLAS if Q has many more columns than B."""
     if Q.flags.c_contiguous:
         return np.asarray(Q.T @ B)
     return np.asarray((B.T @ Q).T)
 
 
 def subtract(Y: Array, Q: Array, W: Array) -> None:
-    """Subtract Q W from Y in place. In column order, Q W itself needs no memory."""
+    """Subtract Q W from Y in place. If Y and Q are large and in column order, Q W itself needs no memory."""
     if Y.size >= _ENTRIES and all(a.flags.f_contiguous and a.dtype == np.float64 for a in (Y, Q)):
         _blas().dgemm(-1.0, Q, W, beta=1.0, c=Y, overwrite_c=True)
     else:
@@ -340,13 +352,13 @@ def next_block(
 ) -> tuple[Array, Array, Array]:
     """Return B = orth((I - QQ')S), the next block of a Krylov space, with Q'S and B'S.
 
-    B has no directions that are rounding errors: directions shorter than 16 sqrt(d) eps `first`, where
-    `first` is about the largest Ritz value. If S is nearly orthogonal to Q already, Q is read twice
-    instead of four times.
+    Directions that are only rounding errors are left out of B. These are directions shorter than 16 sqrt(d)
+    eps `first`, where `first` is an estimate of the largest Ritz value. If S is already nearly orthogonal to
+    Q, Q is read twice instead of four times.
 
-    With T = Q'CQ, parts of S along Q need not be removed if Q'B stays below `skew` in this block and in the next one
-    (in spectral norm). The returned Q'S then lacks the part that remains in B, so that S = Q (Q'S) + B (B'S) always
-    holds.
+    If T = Q'CQ is given, parts of S along Q need not be removed if the spectral norm of Q'B stays below `skew` in this
+    block and in the next block. The returned Q'S does not contain the part that remains in B, so that S = Q (Q'S) + B
+    (B'S) always holds.
     """
     floor = _ROUNDING_MULTIPLE * np.sqrt(len(Q)) * np.finfo(float).eps * first
     found = _by_gram(S, floor)
@@ -355,7 +367,7 @@ def next_block(
         off = inner(Q, block)
         if np.abs(off).max(initial=0.0) < _LARGEST_OVERLAP:
             if T is not None:
-                # The next block is about the product of this block divided by the lengths in R.
+                # The part along Q in the next block is about T off, divided by the smallest length in R.
                 grown = T @ off / max(float(np.linalg.norm(R, -2)), floor)
                 off = _subtract_projection(block, Q, off, grown, skew)
             else:
@@ -367,7 +379,7 @@ def next_block(
     subtract(rest, Q, inside)
     found = _by_gram(rest, floor)
     if found is not None:
-        # `_by_gram` divides by small lengths, which amplifies the rounding along Q.
+        # `_by_gram` divides by small lengths, which amplifies the rounding errors along Q.
         block, R = found
         subtract(block, Q, inner(Q, block))
         block, turn = polished(block, keep=False)
@@ -379,7 +391,7 @@ def next_block(
 
 
 def _subtract_projection(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> Array:
-    """Subtract Q @ off from a block in place, except for directions in which `off` and `grown` are below `skew`.
+    """Subtract Q @ off from a block in place, except in directions in which `off` and `grown` are below `skew`.
 
     Return the part of `off` that was subtracted.
     """
@@ -404,12 +416,15 @@ def blocks(A: Array, B: Array, C: Array, D: Array) -> Array:
 
 
 def polish(Z: Array) -> Array:
-    """Orthonormalize nearly orthonormal columns by one Newton step of `polar`, which is faster than `orth`."""
+    """Return Z orthonormalized by one Newton step of `polar`, which is faster than `orth`.
+
+    The columns of Z must be nearly orthonormal.
+    """
     return polished(Z)[0]
 
 
 def polished(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
-    """Return polished columns Q and the small matrix R with Z = Q R. Unless `keep`, Q may overwrite Z."""
+    """Return Q, the result of `polish(Z)`, and the small matrix R with Z = Q R. Unless `keep`, Q may overwrite Z."""
     off = Z.T @ Z
     off.flat[:: len(off) + 1] -= 1.0
     if np.abs(off).max(initial=0.0) > _SMALL_DEVIATION:
@@ -426,12 +441,13 @@ def polished(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
 def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
     """Return a nearly orthonormal B and a matrix R with Y = B R, or None if the Gram matrix is not accurate enough.
 
-    B has about the same span as `independent`, at a third of the cost. Columns are scaled to length 1. Directions
-    longer than 1e-4 are kept, and all other directions must be shorter than the floor, so that B R lacks only these.
+    B has about the same span as the result of `independent`, at a third of the cost. Columns of Y are scaled to length
+    1. Directions longer than 1e-4 are kept. All other directions must be shorter than `floor`, and B R does not contain
+    them.
     """
     sizes = _lengths(Y)
-    # Directions of 1e-4 of the length of a column are kept below, so this length must exceed the floor. Comparisons
-    # with NaN are false.
+    # Directions longer than 1e-4 of a column's length are kept below, so 1e-4 of every column's length must exceed the
+    # floor. Comparisons with NaN are false.
     least = max(floor / _SMALLEST_SINGULAR_VALUE, _SMALL)
     if not least < sizes.min(initial=np.inf) <= sizes.max(initial=0.0) < np.inf:
         return None
@@ -457,7 +473,7 @@ def about_norm2(T: Array) -> float:
     largest = float(np.abs(T).max(initial=0.0))
     if largest == 0.0:
         return 0.0
-    T = T / largest  # Its squares neither overflow nor underflow.
+    T = T / largest  # After this division, squares neither overflow nor underflow.
     v = T[:, int(np.argmax(_lengths(T)))].copy()
     size = math.sqrt(v @ v)  # For such short vectors, `np.linalg.norm` takes longer than the product with T.
     for _ in range(8):
@@ -467,14 +483,14 @@ def about_norm2(T: Array) -> float:
 
 
 def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:
-    """Return the k leading eigenvalues of a positive matrix, largest first, and their vectors, by ARPACK."""
+    """Return the k leading eigenvalues of a positive matrix, largest first, and their eigenvectors, by ARPACK."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     def apply(z: Array) -> Array:
         return product(z.reshape(d, -1)).astype(np.float64)
 
     operator = LinearOperator((d, d), matvec=apply, matmat=apply, dtype=np.float64)
-    # Without a given start, ARPACK would draw a different one each time.
+    # Without a given start vector, ARPACK would draw a different vector each time.
     start = random_block(d, 1, seed=0)[:, 0]
     if not apply(start).any():  # ARPACK cannot start if the matrix is zero.
         return np.zeros(k), np.zeros((d, k))
@@ -485,11 +501,19 @@ def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) ->
 
 @dataclass(frozen=True)
 class Power:
-    """The power method on an orthonormal block, with a QR every few products.
+    """The power method on an orthonormal block, with a QR after every few products.
 
-    U is the newest orthonormal block with a known or coming product, and `product` is C U, or None while
-    it is unknown. `block` is the next block to send, after `inside` products since the last QR. With a QR
-    after every product, the caller sets U to the sent block before it calls `step`.
+    Attributes
+    ----------
+    U : ndarray
+        The latest orthonormal block that was sent or is sent next. With a QR after every product, the caller sets U to
+        the sent block before it calls `step`.
+    product : ndarray or None
+        C U, or None as long as it is unknown.
+    block : ndarray
+        The next block to send.
+    inside : int
+        The number of products since the last QR.
     """
 
     U: Array
@@ -511,28 +535,29 @@ class Power:
         U = orth(Y)
         if qr_every > 1:
             return Power.of(U)
-        # The product is kept, because it is the product of U. With more products between two QRs, it would be out of
-        # date.
+        # The product is kept, because it belongs to U. With more products between two QRs, it would be outdated.
         return Power(self.U, product, U)
 
 
-_HALF_ERROR: Final = 1e-9  # the rounding error of half of the sum of weights, as a share
+_HALF_ERROR: Final = 1e-9  # the relative rounding error of half the sum of weights
 _STEPS: Final = 1000  # maximum number of steps of Weiszfeld's method
-# The iteration ends when the changes of all coefficients add up to at most this.
+# Weiszfeld's method ends when the sum of the absolute changes of all coefficients is at most this.
 _CONVERGED: Final = 1e-12
-_SMALLEST_DISTANCE: Final = 1e-12  # the least divisor, as a share of a length
+_SMALLEST_DISTANCE: Final = 1e-12  # the smallest divisor, as a share of the largest length of a point
 
 
 def median(values: Array, weights: Array) -> Array:
-    """Return the weighted median over the first axis. As in `np.median`, it is the mean of the two middle values.
+    """Return the weighted median over the first axis.
+
+    As in `np.median`, the median is the mean of the two middle values if no single value is in the middle.
 
     Parameters
     ----------
     values : ndarray
         The values, (N, ...).
     weights : ndarray
-        The weights of the values, (N,), or a separate weight for each entry, (N, ...). A weight of 0 leaves a value
-        out.
+        The weights of the values, (N,), or a separate weight for each entry, (N, ...). A value with weight 0 does not
+        count.
     """
     order = np.argsort(values, axis=0)
     values = np.take_along_axis(values, order, axis=0)
@@ -548,16 +573,16 @@ def median(values: Array, weights: Array) -> Array:
 
 
 def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array) -> Array:
-    """Return coefficients a, which sum to 1, of the geometric median sum_i a_i P_i of points.
+    """Return the coefficients a, with sum 1, of the geometric median sum_i a_i P_i of points P_i.
 
-    The geometric median is the point m with the least sum of w_i |P_i - m|. Weiszfeld's method sets a_i to
-    w_i / |P_i - m|, scaled to the sum 1, until the coefficients converge. It needs only inner products of
-    the points, because |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2.
+    The geometric median is the point m with the smallest sum of w_i |P_i - m|. Weiszfeld's method sets a_i
+    to w_i / |P_i - m|, scaled to the sum 1, until the coefficients converge. The method needs only inner
+    products of the points, because |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2.
 
     Parameters
     ----------
     product : callable
-        Returns the inner products <P_i, sum_j a_j P_j> for coefficients a, (N,).
+        A function that returns the inner products <P_i, sum_j a_j P_j> for coefficients a, (N,).
     squares : ndarray of shape (N,)
         The squared lengths |P_i|^2.
     weights : ndarray of shape (N,)
@@ -577,7 +602,7 @@ def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array)
 
 
 def of_points(P: Array, weights: Array) -> Array:
-    """Return the coefficients of the geometric median of the rows of P, with no memory larger than P."""
+    """Return the coefficients of the geometric median of the rows of P. The working memory is not larger than P."""
     squares = np.einsum("ij,ij->i", P, P)
     if len(P) > P.shape[1]:
         return weiszfeld(lambda a: P @ (a @ P), squares, weights)
@@ -586,10 +611,10 @@ def of_points(P: Array, weights: Array) -> Array:
 
 
 def of_spans(bases: Sequence[Array], weights: Array) -> Array:
-    """Return the coefficients of the geometric median of the projections V_i V_i' on these spans.
+    """Return the coefficients of the geometric median of the projections V_i V_i' for these bases V_i.
 
-    The inner products are ||V_i'V_j||_F^2. For more than d spans, they are computed from the d x d sum
-    of projections, so that the working memory is never larger than the bases.
+    The inner products are ||V_i'V_j||_F^2. For more than d bases, they are computed from the d x d sum of
+    projections, so that the working memory is never larger than the bases.
     """
     columns = np.hstack(bases).T
     owner = np.repeat(np.arange(len(bases)), [V.shape[1] for V in bases])

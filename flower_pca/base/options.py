@@ -14,27 +14,29 @@ from typing import Any, Final, TypeAlias
 
 from flower_pca.base.settings import SETTINGS
 
-# Options of the command line that are not in SETTINGS. Most exist in a run-config under the same names, with hyphens.
+# These options of the command line are not in SETTINGS. Most of them exist in a run-config under the same names, with
+# hyphens.
 _OTHER_OPTIONS: Final = (
     "algorithm", "algorithms", "tol", "max_rounds", "backend", "level", "init", "checkpoint", "resume", "ids",
     "ranges", "without", "gaps",
 )  # fmt: skip
-# The options of the command line by their names in Python
+# This table gives the option of the command line for each name in Python.
 OPTIONS: Final[Mapping[str, str]] = {
     **{name: setting.option for name, setting in SETTINGS.items()},
     **{name: f"--{name.replace('_', '-')}" for name in _OTHER_OPTIONS},
     "source": "--limits",
 }
-ANY: Final = "..."  # stands for a value that only the reader knows
+ANY: Final = "..."  # a placeholder for a value that only the reader knows
 
 _MARK: Final = re.compile("\x02(.*?)\x03", re.DOTALL)
 
-# The kind of advice and its arguments: ["option", "scale", "std"], ["reading", "decimal", ","], ["apart", ["ward"]]
+# Advice is a list of its kind and its arguments, for example ["option", "scale", "std"], ["reading", "decimal", ","] or
+# ["apart", ["ward"]].
 Advice: TypeAlias = list[Any]
 
 
 def option(name: str, *value: object) -> str:
-    """Return a marked setting for a message, with its recommended value, or by name alone if no value is given."""
+    """Return a marked setting for a message, with the recommended value if it is given."""
     return _marked("option", name, *value)
 
 
@@ -58,7 +60,7 @@ def _marked(*advice: object) -> str:
 
 
 def _plain(value: Any) -> object:
-    """Convert a numpy number to a Python number, and any other value that JSON does not support to text."""
+    """Return a value in a form that JSON supports: a numpy number as a Python number, and any other value as text."""
     return value.item() if hasattr(value, "item") else str(value)
 
 
@@ -68,7 +70,7 @@ class Sentence(str):
     marked: str
 
     def __new__(cls, text: str) -> Sentence:
-        """Make the message from a text with marks."""
+        """Create the message from a text with marks."""
         marked = marks_of(text)
         self = super().__new__(cls, in_words(marked, in_python))
         self.marked = marked
@@ -79,17 +81,17 @@ class Sentence(str):
 
 
 def marks_of(text: str) -> str:
-    """Return a message with its marks, so that it can be changed or become a part of another message."""
+    """Return a message with its marks, so that it can be used as a part of another message."""
     return text.marked if isinstance(text, Sentence) else text
 
 
 def in_words(text: str, name: Callable[[Advice], str]) -> str:
-    """Return a message in which the function `name` has replaced each marked advice by text."""
+    """Return a message in which each marked advice is replaced by the text that the function `name` returns for it."""
     return _MARK.sub(lambda found: name(json.loads(found[1])), marks_of(text))
 
 
 def in_python(advice: Advice) -> str:
-    """Write advice as Python code: keywords and methods."""
+    """Return the text of an advice for Python: a keyword or a method."""
     match advice:
         case ["option", name]:
             return str(name)
@@ -108,7 +110,7 @@ def in_python(advice: Advice) -> str:
 
 
 def in_run_config(advice: Advice) -> str:
-    """Write advice as in Flower's run-config: `n-components=2`, `scale="std"`."""
+    """Return the text of an advice for Flower's run-config, for example `n-components=2` or `scale="std"`."""
     match advice:
         case ["option", name]:
             return str(name).replace("_", "-")

@@ -39,7 +39,7 @@ class Setting:
 
     @property
     def value(self) -> str | int | float | bool:
-        """The default in a run-config, which has no None and no lists."""
+        """The default in a run-config, where "" replaces None and an empty tuple."""
         return "" if self.default is None or self.default == () else self.default
 
     @property
@@ -68,7 +68,7 @@ _DECLARED: Final = (
     ),
     Setting("columns", None, "the columns to use, in the order of the result; if left out, all", metavar="NAMES"),
     Setting("categorical", None, "text columns; each of their levels becomes a column", metavar="COLUMNS"),
-    Setting("seed", 0, "seed of everything random", metavar="S"),
+    Setting("seed", 0, "seed of all random numbers", metavar="S"),
     Setting("reconstruction_error", False, "whether to measure the reconstruction error at the end", FLAG),
     Setting(
         "monitor",
@@ -85,7 +85,7 @@ _DECLARED: Final = (
     Setting(
         "explain",
         (),
-        "columns outside the PCA, such as age,site; the result says how much of each component they explain",
+        "columns outside the PCA, such as age,site; the result shows how much of each component they explain",
         metavar="COLUMNS",
     ),
     Setting(
@@ -106,7 +106,7 @@ _DECLARED: Final = (
     Setting(
         "max_share",
         None,
-        "the largest share of all squares and rows that one client may have, such as 0.1 or 10%",
+        "the maximum share of all squares and of all rows that one client may contribute, such as 0.1 or 10%",
         metavar="SHARE",
     ),
     Setting(

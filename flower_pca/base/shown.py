@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import numpy as np
 
-_SHORT: Final = 200  # the most characters of a text that is shown in full, for example a spec
-_LONG: Final = 1000  # the most characters of a path that is shown in full
+_SHORT: Final = 200  # maximum number of characters of a text that is shown in full
+_LONG: Final = 1000  # maximum number of characters of a path that is shown in full
 # A spreadsheet reads a cell that begins with one of these characters as a formula.
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def shown(value: object) -> str:
-    """Describe a value in a few words for a message, without showing rows.
+    """Return a short description of a value for a message, without any rows.
 
-    Scalars and short texts are shown in full. Of arrays, tables, lists, mappings and long texts, only the
+    Scalars and short texts are shown in full. For arrays, tables, lists, mappings and long texts, only the
     kind and size are shown, because such a value may be data that was passed in the wrong place.
     """
     if isinstance(value, np.generic):
@@ -49,7 +49,10 @@ def path_text(path: object) -> str:
 
 
 def shown_as_text(cell: object) -> object:
-    """Return a spreadsheet cell that shows this text. A text that looks like a formula gets a leading apostrophe."""
+    """Return the content of a cell so that a spreadsheet does not execute it.
+
+    A text that looks like a formula gets a leading apostrophe. Numbers are unchanged.
+    """
     if not isinstance(cell, str) or not cell.startswith(_FORMULA_STARTS):
         return cell
     try:
@@ -60,14 +63,14 @@ def shown_as_text(cell: object) -> object:
 
 
 def with_article(noun: str) -> str:
-    """Return a noun with the article "a" or "an"."""
+    """Return a noun with the indefinite article, "a" or "an"."""
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 
 def brief(self: Any) -> str:
-    """Describe a dataclass or named tuple on one line: the fields that differ from their defaults, without rows.
+    """Return a one-line description of a dataclass or named tuple, without any rows.
 
-    Classes use this function as their `__repr__`.
+    The description shows the fields that differ from their defaults. Classes use this function as `__repr__`.
     """
     parts = ", ".join(f"{name}={shown(value)}" for name, value in _shown_fields(self))
     return f"{type(self).__name__}({parts})"

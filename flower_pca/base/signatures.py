@@ -1,4 +1,4 @@
-"""Signatures that list each keyword of a function with `**settings: Unpack[SomeTypedDict]`."""
+"""Signatures of functions with `**settings: Unpack[SomeTypedDict]`, in which every keyword is listed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def with_signature(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
     """Return a decorator that lists all settings in the signature of a function.
 
-    The last parameter of the function is `**settings: Unpack[kind]`. In the signature, each field of `kind`
-    replaces it as a keyword with its default. A setting without a default is required.
+    The last parameter of the function is `**settings: Unpack[kind]`. In the signature, the fields of `kind`
+    replace this parameter, as keywords with their defaults. A setting without a default is required.
     """
 
     def decorate(function: F) -> F:

@@ -1,4 +1,4 @@
-"""Spec strings: a name and its parameters, such as "faps(inner_steps=5)"."""
+"""Spec strings, which consist of a name and parameters, such as "faps(inner_steps=5)"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and parameters of a spec string. The error for an invalid string contains `what` and `rule`."""
+    """Return the name and the parameters of a spec string.
+
+    Raise ConfigError for an invalid string. The error contains `what`, the setting, and `rule`, the allowed values.
+    """
     name, first, values = _read(text, what, rule)
     if first:
         raise _unreadable(text, what, rule)
@@ -24,7 +27,7 @@ def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_more(text: str, name: str, values: Sequence[object] | str | float) -> str:
-    """Return the spec with one more parameter. A list joins the values that the spec already has."""
+    """Return the spec with one more parameter. If the spec has a list with this name, the values are appended to it."""
     call = ast.parse(text.strip(), mode="eval").body
     if isinstance(call, ast.Name):
         call = ast.Call(call, [], [])
@@ -39,7 +42,7 @@ def with_more(text: str, name: str, values: Sequence[object] | str | float) -> s
 
 
 def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    """Return the name of a spec, a tuple of at most one value without a name, and the parameters by name."""
+    """Return the name of a spec, a tuple of its values without names (at most one), and its parameters by name."""
     try:
         if not isinstance(text, str):
             raise ValueError("not a spec")
@@ -65,9 +68,9 @@ def _unreadable(text: object, what: str, rule: str) -> ConfigError:
 
 
 def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule: str) -> Callable[..., T]:
-    """Find the function that a spec string names in the table, and bind its keyword-only parameters.
+    """Return the function in the table that a spec string names, with its keyword-only parameters bound.
 
-    A value without a name is the first parameter: "dirichlet(0.3)".
+    A value without a name belongs to the first parameter, as in "dirichlet(0.3)".
     """
     name, first, values = _read(text, what, rule)
     if name not in table:
@@ -90,9 +93,9 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
 
 
 def instance(kind: type[T], given: object, name: str, rule: str, *, what: str = "", **more: Any) -> T | None:
-    """Return `given` if it is an instance of the class, or make one from a spec string. Return None for None.
+    """Return an instance of the class: `given` itself, or an instance made from a spec string. Return None for None.
 
-    The error for any other value contains `rule`. `what` is the name of the setting, if the spec has another name.
+    The error for any other value contains `rule`. `what` is the name of the setting, if it differs from `name`.
     """
     if given is None or isinstance(given, kind):
         return given

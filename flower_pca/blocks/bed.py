@@ -29,7 +29,7 @@ _CODE: Final = np.uint8(0b11)  # a mask of the bits of one person
 _ALL: Final = np.uint8(255)  # a mask of the bits of all four people in a byte
 _PLACES: Final = np.array([0, 2, 4, 6], dtype=np.uint8)  # the first bit of each of the four people in a byte
 _BITS: Final = 20  # number of bits for each of three tallies that share a number
-# The number of copies of the first allele for each of the four codes. The second code is a missing value.
+# These are the numbers of copies of the first allele for the four codes. The second code is a missing value.
 _COPIES: Final = np.array([2.0, np.nan, 1.0, 0.0])
 
 
@@ -174,7 +174,10 @@ class Bed(Stored):
             yield columns, rows, entries[:, places]
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
-        """Yield the same blocks in double precision with 0 for missing values, and the positions of missing values."""
+        """Yield the blocks of `column_blocks` in double precision, and the positions of the missing values.
+
+        The missing values are 0 in the blocks.
+        """
         for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_table())):
             rows, places = self._between(first, last)
             # A missing value has only the lower of its two bits set. Most bytes hold no missing value.

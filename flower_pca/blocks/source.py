@@ -2,7 +2,7 @@
 
 The size of a *piece* suits the storage. A piece has about 16 MB and consists of whole chunks, because many short reads
 from a chunked file are slow. The size of a *block* suits the processor's cache. `cut` cuts pieces into blocks. Blocks
-begin at the same rows for any pieces, so results have the same bits for all sources of the same rows.
+begin at the same rows for any pieces, so all sources of the same rows give identical results.
 """
 
 from __future__ import annotations
@@ -219,11 +219,11 @@ def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
                 held.append(piece[start:stop] if stop - start < n else piece)
                 stored += int(piece.indptr[stop] - piece.indptr[start])
             if stop < n:
-                yield _one(held)
+                yield _joined(held)
                 held, stored = [], 0
             start = stop
     if held:
-        yield _one(held)
+        yield _joined(held)
 
 
 def _end(indptr: Array, start: int, room: int) -> int:
@@ -231,7 +231,7 @@ def _end(indptr: Array, start: int, room: int) -> int:
     return int(np.searchsorted(indptr, indptr[start] + room, side="right")) - 1
 
 
-def _one(pieces: list[Any]) -> Any:
+def _joined(pieces: list[Any]) -> Any:
     from scipy.sparse import vstack
 
     return pieces[0] if len(pieces) == 1 else vstack(pieces, format="csr")

@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
     if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: Any = getattr(named, name, None)
-    if found is None:  # the algorithm was registered elsewhere
+    if found is None:  # `named` has no class for this algorithm, so another package has registered it.
         about = f"A client that answers only messages of {stage.name}. `PCAClient` documents the parameters."
         found = type(name, (PCAClient,), {"algorithms": (stage.name,), "__doc__": about, "__module__": __name__})
     found.__doc__ += (

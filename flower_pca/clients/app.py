@@ -23,7 +23,7 @@ Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 Hosts: TypeAlias = Callable[[Context], Sequence[int]]
 Returned: TypeAlias = tuple[Any, int, wire.Config]  # what a client's fit or evaluate returns
 
-# The name of the record in a node's state that marks the hints about its rows as logged
+# The name of the record in a node's state which shows that the hints about its rows were logged
 _HINTS: Final = "flower-pca.hints"
 _CACHED: Final = 8  # the maximum number of nodes whose clients a process keeps
 
@@ -36,17 +36,18 @@ def client_app(
     Parameters
     ----------
     load : Load
-        Returns the rows of a node from its context: an array, a scipy sparse array, a memory-mapped array, or for
-        trackers a `Stream` of rows with missing values. It is called once for each run, node and process.
+        A function that returns the rows of a node from the node's context: an array, a scipy sparse array, a
+        memory-mapped array, or for trackers a `Stream` of rows with missing values. It is called once for each run,
+        node and process.
     rules : Given, default=None
-        What a node allows, or a function that returns this from the node's context. If no rule is given here or as a
+        The rules of a node, or a function that returns them from the node's context. If no rule is given here or as a
         keyword, the rules in the node's node-config apply.
     hosts : Hosts or None, default=None
-        For simulations, returns the numbers of the clients of a virtual node from its context: see `register`.
+        For simulations, a function that returns the numbers of a virtual node's clients: see `register`.
     mods : sequence, default=()
-        Flower's mods around these functions: see `register`.
+        Flower mods to apply to the app's PCA functions: see `register`.
     **keywords
-        Single rules, which replace those in `rules`. See `Rules`.
+        Individual rules, which replace the same rules in `rules`. See `Rules`.
 
     Examples
     --------
@@ -71,31 +72,31 @@ def register(
     mods: Sequence[Any] = (),
     **keywords: Any,
 ) -> None:
-    """Add PCA to a ClientApp as actions next to its own: "train.pca", "evaluate.pca", "query.pca".
+    """Add PCA to a ClientApp that has functions of its own, as the actions "train.pca", "evaluate.pca", "query.pca".
 
-    The strategy takes the same `action`.
+    Give the strategy the same `action`.
 
     Parameters
     ----------
     app : ClientApp
         The ClientApp, of the message API (without client_fn).
     load : Load
-        Returns the rows of a node from its context. It is called once for each run, node and process. A process keeps
-        the rows of the last eight nodes that it served.
+        A function that returns the rows of a node from the node's context. It is called once for each run, node and
+        process. A process keeps the rows of the last eight nodes that it served.
     action : str, default="pca"
         The name of the action in Flower.
     rules : Given, default=None
-        What a node allows, or a function that returns this from the node's context. If no rule is given here or as a
+        The rules of a node, or a function that returns them from the node's context. If no rule is given here or as a
         keyword, the rules in the node's node-config apply.
     hosts : Hosts or None, default=None
-        For simulations, returns the numbers of the clients of a virtual node from its context, or nothing if the node
-        is one client itself. Each client has its own context for `load` and `rules`, with its number as partition-id.
-        The strategy must have hosted="stacked".
+        For simulations, a function that returns from a virtual node's context the numbers of the node's clients, or an
+        empty sequence if the node is itself a client. Each client has its own context for `load` and `rules`, with its
+        number as partition-id. The strategy must have hosted="stacked".
     mods : sequence, default=()
-        Flower's mods around these functions, in addition to those of the whole app. They must leave answers unchanged,
-        as `message_size_mod` does.
+        Flower mods to apply to the app's PCA functions, in addition to the mods of the whole app. They must leave
+        answers unchanged, as `message_size_mod` does.
     **keywords
-        Single rules, which replace those in `rules`. See `Rules`.
+        Individual rules, which replace the same rules in `rules`. See `Rules`.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def register(
     _list_action(app, action)
 
 
-# The PCA actions of each app, which are listed for a server that has asked for another action
+# The PCA actions of each app. If a server asks for an action that the app does not have, it can request this list.
 _ACTIONS: Final[WeakKeyDictionary[ClientApp, list[str]]] = WeakKeyDictionary()
 
 
@@ -156,7 +157,7 @@ class _MessageHandler:
     clients : NodeClients
         The clients of the process.
     hosts : Hosts or None
-        Returns the numbers of the clients that a node hosts from its context.
+        A function that returns, from a node's context, the numbers of the clients that the node hosts.
     """
 
     def __init__(self, clients: NodeClients, hosts: Hosts | None) -> None:
@@ -181,7 +182,7 @@ class _MessageHandler:
         return Message(wire.write_reply(kind, *returned, layout=layout), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
-        """Return what the node tells the server about itself before a run."""
+        """Return the properties that the node tells the server before a run."""
         try:
             if hosted := self._hosts(context):
                 from flower_pca.hosting import messages
@@ -208,11 +209,11 @@ class NodeClients:
     Parameters
     ----------
     load : Load
-        Returns the rows of a node from its context.
+        A function that returns the rows of a node from the node's context.
     rules : Given
-        What a node allows, or a function that returns this from the node's context.
+        The rules of a node, or a function that returns them from the node's context.
     keywords : mapping
-        Single rules.
+        Individual rules, which replace the same rules in `rules`.
     """
 
     def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:
@@ -226,7 +227,7 @@ class NodeClients:
         self._clients = Cache(_CACHED)
 
     def client(self, context: Context) -> PCAClient:
-        """Return the node's client. It is created at the node's first message in this process."""
+        """Return the node's client, which is created when its first message reaches this process."""
         # Clients of one virtual node share a node id, but have different partition-ids.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         known: PCAClient = self._clients.get(key, lambda: self._begin(context))
@@ -254,11 +255,11 @@ class NodeClients:
         return served.fit(parameters, config)
 
     def words(self, error: Exception, context: Context) -> str:
-        """Return what the server may learn about an error."""
+        """Return the text about an error that the server may see."""
         return words_for_server(error, discreet=self._discreet(context))
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
-        """Return the refusal of a node whose client could not be created or has failed."""
+        """Return a refusal, in the form of fit or evaluate, if a node's client could not be created or has failed."""
         first: Any = []
         if kind == wire.EVALUATE:
             first = 0.0

@@ -5,8 +5,8 @@ message. Then the node reads its rows and its memory of the run, and the stage's
 answer. Finally, the node removes what it does not share from the answer, checks the rest against everything
 that it has sent before, and saves its memory. See `_answer`.
 
-Under the node's own rules, the module also decides what a node reveals about its columns, and which columns
-a run gets by name.
+The module also applies the node's rules on what a node reveals about its columns, and on which columns a run
+may request by name.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = Table.of(data, who=checks.NODE)
     for hint in hints_of_first_lines(rows.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
-    # A memory-mapped numpy array knows the name of its file.
+    # A memory-mapped numpy array stores the name of its file.
     source = rows.source or getattr(rows.values, "filename", None)
     place = marks.known_place(source) if source else 0
     if rules.id_column is not None:
@@ -94,7 +94,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
 
 
 def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
-    """Return the rows with the ids that the operator has chosen: a column of the table or file, or the named index."""
+    """Return the rows with ids from `column`, which names a column of the table or file, or the index of the table."""
     cells = rows.texts.get(column)
     if cells is None and rows.names is not None and column in rows.names and isinstance(rows.values, np.ndarray):
         cells = rows.values[:, rows.names.index(column)]
@@ -128,8 +128,8 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
         return
     if not data.n:
         logging.getLogger("flwr").warning(
-            "This node has no rows. In a run with masks it adds zeros to the sums, and nobody else learns its name. "
-            "Runs without masks leave it out."
+            "This node has no rows. In a run with masks, the node adds zeros to the sums, and nobody else learns its "
+            "name. Runs without masks leave the node out. If it should have rows, check its file."
         )
         return
     said = hints_of_identifiers(find_identifiers([data], data.names), data.names)
@@ -141,7 +141,7 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
 
 
 def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
-    """Return the columns that a message asks for: the named ones, or all if the message names none.
+    """Return the columns that a message asks for: the named columns, or all columns if the message names none.
 
     Without names, every column must be numeric.
     """
@@ -163,7 +163,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
             )
         return of_run(data.select(None), request)
     if data.names is None:
-        raise not_named(checks.NODE, data.d).error(RefusalError, "Let all nodes name their columns, or none.")
+        raise not_named(checks.NODE, data.d).error(RefusalError, "Name the columns at all nodes, or at none.")
     # If a node that hides its names answered for some columns only, every answer or refusal would tell the server
     # whether it has guessed a name.
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
@@ -205,7 +205,7 @@ def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Strea
 
 
 def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
-    """Return what a node adds to an answer about itself: its name, and a description of the columns.
+    """Return the entries that a node adds to an answer: its own name, and a description of its columns.
 
     The node sends names only if its rules share them, and names of columns only if the message requests them.
     """
@@ -235,7 +235,7 @@ class PCAClient(NumPyClient):
     rules : Rules or None, default=None
         What the node allows, and where it stores its files.
     **keywords
-        Single rules, which replace those in `rules`. See `Rules`.
+        Individual rules, which replace the same rules in `rules`. See `Rules`.
 
     Examples
     --------
@@ -298,7 +298,7 @@ class PCAClient(NumPyClient):
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
-        """Answer a strategy's evaluation: the mean squared reconstruction error of the rows."""
+        """Answer an evaluate message of a strategy with the mean squared reconstruction error of the rows."""
         try:
             request = wire.read_request(parameters, config)
             if request.stage != wire.EVALUATE:
@@ -313,9 +313,9 @@ class PCAClient(NumPyClient):
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
-        """Return what a server may know before a run: number of columns, served algorithms, layout and version.
+        """Return the properties that a server may know before a run: columns, algorithms, layout and version.
 
-        The number of columns is 0 if the node answers only about its columns.
+        The number of columns is reported as 0 if the node takes part only in runs over columns.
         """
         data = self._rows()
         there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
@@ -325,7 +325,7 @@ class PCAClient(NumPyClient):
         return {"n_features": columns, "algorithms": ",".join(sorted(self._served & there)), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
-        """Return the answer to a message, the number of rows to report, and the state of the memory."""
+        """Return the answer to a message, the number of rows to report, and the report on the client's memory."""
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
@@ -339,7 +339,7 @@ class PCAClient(NumPyClient):
             if frame.covariates is not None and frame.covariates.names:
                 frame = frame.with_names((rows.names or ())[: -len(frame.covariates.names)])
             elif frame.names is not None:
-                # The frame may name a text column. The rows have the columns that were made from it instead.
+                # If the frame names a text column, the rows have the columns made from this text column instead.
                 frame = frame.with_names(rows.names, frame.split)
             data = self._lots.in_frame(rows, frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -350,7 +350,7 @@ class PCAClient(NumPyClient):
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
         self._save_local_result(request, data, after)
-        # Under masks, clients report which messages their memory comes from, and nothing else about it.
+        # Under masks, the answer itself has a digest of the messages on which the memory depends, so no report follows.
         memory: wire.Config = {}
         if request.stage != messages.STAGE:
             memory = wire.write_memory(before, after)
@@ -390,7 +390,7 @@ class PCAClient(NumPyClient):
         return data
 
     def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:
-        """Refuse to continue a run if the node's file differs from the one at the run's first message.
+        """Refuse to continue a run if the node's file has changed since the run's first message.
 
         Otherwise, answers from both files would be summed. A node that keeps a copy of its rows needs no check, because
         it always answers from the copy.
@@ -410,8 +410,8 @@ class PCAClient(NumPyClient):
         run = hashlib.blake2s(request.run.encode(), digest_size=8).hexdigest()
         if run in known and known[run] != mark:
             raise RefusalError(
-                "The rows of this node changed after the run began. Start the run again, and leave the file of the "
-                "node alone until the run has ended."
+                "The rows of this node changed after the run began. Start the run again, and do not change the file of "
+                "the node until the run has ended."
             )
         if run not in known:
             known = dict([*known.items(), (run, mark)][-_RUNS:])
@@ -430,7 +430,10 @@ class PCAClient(NumPyClient):
         return memory.at(request.run, request.number)
 
     def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
-        """Return the answer and the new memory of the stage's client half. Count masked sums that get no answer."""
+        """Return the answer and the new memory of the stage's client half.
+
+        If a masked sum gets no answer, the loss is counted in the ledgers.
+        """
         try:
             return client_half.answer(
                 request.stage,
@@ -452,7 +455,7 @@ class PCAClient(NumPyClient):
             raise
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
-        """Keep what the next message needs. Under masks, keep nothing of earlier messages."""
+        """Save the memory that the next message needs. Under masks, save only the memory after this message."""
         if not (after or before):
             return
         if self._store is None:
@@ -520,7 +523,7 @@ class PCAClient(NumPyClient):
 
     @property
     def _site(self) -> str:
-        """The name that the node reports."""
+        """The name that the node reports, or an empty string if it reports no name."""
         if self._rules.share_names:
             return self._name or getattr(self._lots.data, "site", "")
         return ""

@@ -1,4 +1,4 @@
-"""Refuse Flower mods around a node's functions that would change its answers. The check is made with the app.
+"""Refuse Flower mods that would change a node's answers. The check is made when the app is created.
 
 Mods that read or count messages work with any run. Mods that add noise to a client's answer, or clip the answer,
 expect the weights of a model under the names from the server's message. The answers of this package have a

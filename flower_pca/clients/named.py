@@ -1,4 +1,4 @@
-"""One client class for each algorithm and tracker, so that a node's operator can restrict what the node serves."""
+"""One client class for each algorithm and tracker. Each class serves only its own algorithm."""
 
 from __future__ import annotations
 

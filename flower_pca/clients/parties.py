@@ -1,4 +1,4 @@
-"""The checks of a node for runs in which the parties hold different columns of the same people."""
+"""Check messages of runs over columns, in which the parties hold different columns of the same people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERATOR: Final = "Ask the node's operator."
 def check(request: wire.Request, rules: Rules) -> None:
     """Refuse a message about columns if the node's rules or the layout do not allow it.
 
-    A message about rows is refused if the node answers only about columns.
+    A message about rows is refused if the node takes part only in runs over columns.
     """
     stage: str | None = request.stage
     if stage == messages.STAGE:
@@ -67,9 +67,9 @@ def _check_layout(request: wire.Request) -> None:
 
 
 def _check_rows(stage: str | None, rules: Rules) -> None:
-    """Refuse a message about rows if its stage works on columns, or if the node answers only about columns."""
+    """Refuse a message about rows if its stage works on columns, or if the node serves only runs over columns."""
     if stage in _OWN:
-        raise ProtocolError(f"A message of {stage} must be about columns, but this one is about rows. {OTHER_SERVER}")
+        raise ProtocolError(f"A message for {stage} must be about columns, but this one is about rows. {OTHER_SERVER}")
     if stage is not None and only_columns(rules):
         raise RefusalError(
             "This node takes part only in runs over columns, because its split_columns is set. Answers about rows and "
@@ -83,7 +83,7 @@ def _serves(stage: str) -> bool:
 
 
 def only_columns(rules: Rules) -> bool:
-    """Return whether a node answers only about its columns."""
+    """Return whether a node takes part only in runs over columns."""
     return bool(rules.split_columns) and rules.split_columns != ANY
 
 

@@ -1,4 +1,4 @@
-"""`flower-pca check`: find errors in the files of sites that a PCA would mistake for measurements."""
+"""`flower-pca check`: find errors in the sites' files, which a PCA would treat as measurements."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _error_about_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[
 
 
 def _default_missing(given: argparse.Namespace) -> str:
-    """Return the value of --missing for a trial run if the user has not set it: one that the other options allow."""
+    """Return a value of --missing that the other options allow, for a trial run if the user has not set --missing."""
     if given.harmonize is not None or given.dp is not None:
         return "error"
     return "local_mean" if SITE in named_covariates("adjust", given.adjust) else "mean"
@@ -179,7 +179,10 @@ class _Read:
 
 
 def _read(given: argparse.Namespace) -> _Read:
-    """Read the rows of each site. If each site has a file, read the files separately, to find the errors in each."""
+    """Read the rows of each site. If each site has a file, read each file separately, to find the errors of all files.
+
+    An error in a file does not prevent checks of other files.
+    """
     if Path(given.data).expanduser().is_dir() and given.partition is None and given.partitioned_by == "rows":
         return _read_files(given)
     if given.partition is None and Path(given.data).expanduser().is_file():

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
     from flower_pca.results.steps import TrackingResult
 
-_LEAST_SIMILARITY: Final = (
-    0.75  # minimum similarity (by difflib) of a suggested name: about one different letter in a short name
-)
+# A suggested name has at least this similarity (by difflib): about one different letter in a short name.
+_LEAST_SIMILARITY: Final = 0.75
 EVERY = 5.0  # seconds between two progress lines if stderr is not a terminal
 
 
@@ -183,7 +182,7 @@ def argument_of_details(added: argparse.ArgumentParser) -> None:
 
 
 def enough(mask: object, clients: int) -> None:
-    """Require at least two clients if there are masks."""
+    """Raise a ConfigError if there are masks but fewer than two clients."""
     if mask is not None and clients < 2:
         remedy = "Deal the rows out to more clients, because a sum over one client hides nothing, or leave --mask out."
         raise ConfigError(f"--mask needs at least 2 clients, but there is {clients}. {remedy}")
@@ -266,7 +265,7 @@ def gaps_of(given: argparse.Namespace) -> dict[str, list[str]] | None:
 
 
 def with_near_match(error: FlowerPCAError) -> FlowerPCAError:
-    """Return the error. If it is about a missing path, suggest the most similar name in the same folder."""
+    """Return the error, or for a missing path, an error that suggests the most similar name in the same folder."""
     if error.setting != "path" or not isinstance(error.value, str):
         return error
     path = Path(error.value).expanduser()
@@ -281,7 +280,10 @@ def with_near_match(error: FlowerPCAError) -> FlowerPCAError:
 
 
 def _without_sites(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
-    """Return the shards of the sites that do not match these patterns, if a column has named the sites."""
+    """Return the shards of the sites that match none of these patterns. Raise a ConfigError if a pattern has no match.
+
+    Only sites that a column has named can match.
+    """
     from flower_pca.data.reading import matching, require_matches
 
     sites = [getattr(shard, "site", "") for shard in shards]
@@ -384,7 +386,7 @@ def _showing_rounds(what: str) -> Iterator[Callable[[Driven], None]]:
 
 
 def _printing_rounds() -> Callable[[Driven], None]:
-    """Return a function that prints the newest round every few seconds. A run that is shorter prints nothing."""
+    """Return a function that prints the newest round every few seconds. It prints nothing about a shorter run."""
     began = last = time.monotonic()
 
     def after(run: Driven) -> None:
@@ -442,7 +444,7 @@ def title(data: str) -> str:
 
 
 def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingResult:
-    """Read a result, which may be of a tracking run. `missing` says how it handles missing values in new rows."""
+    """Read the result of a batch run or a tracking run. With missing="mean", it fills missing values of new rows."""
     from flower_pca.results.steps import TrackingResult
 
     with suppress(FileNotFoundError):  # `result_of` reports a missing file.
@@ -452,7 +454,7 @@ def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingR
 
 
 def result_of(path: str, *, missing: str = "error") -> PCAResult:
-    """Read a result that is not of a tracking run. `missing` says how it handles missing values in new rows."""
+    """Read the result of a batch run. With missing="mean", it fills missing values of new rows."""
     from flower_pca.results.pca import PCAResult
 
     try:
@@ -488,7 +490,7 @@ def share(text: str) -> float:
 
 
 def names(text: str) -> list[str]:
-    """Parse names in an option, which are separated by commas."""
+    """Split the text of an option into names at its commas."""
     return [name.strip() for name in text.split(",")]
 
 
@@ -576,7 +578,7 @@ def _option(name: str, value: object) -> str:
 
 
 def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
-    """Return the error about several file names for a command that takes one."""
+    """Return the error about several file names for a command that takes one file name."""
     words = f"flower-pca {given.command} FOLDER"
     if hasattr(given, "result"):
         words = f"flower-pca {given.command} RESULT FOLDER"

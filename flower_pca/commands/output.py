@@ -39,7 +39,10 @@ _TOLERANCE: Final = 1e-6  # absolute tolerance for products of orthonormal compo
 
 
 def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool = False) -> None:
-    """Require a run with local results, which its algorithm, its parties or an adjustment `by_site` can produce."""
+    """Raise a ConfigError if a run has no local results for --save-local.
+
+    Local results come from the algorithm, from parties that hold different columns, or from an adjustment `by_site`.
+    """
     from flower_pca import registry
 
     if partitioned_by == "rows" and not by_site and not registry.has_local_results(algorithm):
@@ -71,7 +74,7 @@ def left_over(place: Path, names: Sequence[str]) -> list[str]:
 
 
 def require_personal(result: PCAResult | Projection, option: str) -> PersonalResult:
-    """Return the result, and require that it belongs to a personalized run."""
+    """Return the result if it is from a personalized run, or else raise a ConfigError that names this option."""
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
@@ -82,9 +85,9 @@ def require_personal(result: PCAResult | Projection, option: str) -> PersonalRes
 
 
 def local_components_of(path: str, result: PersonalResult) -> tuple[Array, str]:
-    """Return the own components of a client, in the column order of the result, and the client's name, from a file.
+    """Read a client's own components from a file, and return them with the client's name, or "" if it has no name.
 
-    The name is "" if the file has no name.
+    The columns are returned in the order of the result.
     """
     from flower_pca.algorithms.personal.closing import OWN
 
@@ -119,9 +122,10 @@ def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def _require_orthogonal(path: str, own: Array, result: PersonalResult) -> None:
-    """Require that own components, except rows of zeros, are orthonormal and orthogonal to the shared components.
+    """Raise a DataError if own components do not fit the result.
 
-    There must not be more than the run allows.
+    Except for rows of zeros, they must be orthonormal, and orthogonal to the shared components. There must not be more
+    own components than the run allows.
     """
     if len(own) > (most := result.local_components):
         raise DataError(
@@ -167,7 +171,10 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
 
 
 def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) -> list[str]:
-    """Return the names of the columns of the data that are not features of the result. A folder's first file counts."""
+    """Return the names of the columns of the data that are not features of the result.
+
+    For a folder, the columns of its first file are returned.
+    """
     from flower_pca.data import sources
 
     if features is None:

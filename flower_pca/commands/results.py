@@ -22,7 +22,7 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-# Labels of the figures that are printed, each in its own line: errors, and figures of robust and personalized runs.
+# Figures with these labels are printed, one per line: errors, and figures of robust and personalized runs.
 _LINES: Final = (
     "mean squared error",
     "entries taken out",
@@ -48,7 +48,7 @@ def run_show(given: argparse.Namespace) -> int:
     result = common.any_result_of(given.result)
     rotation = common.rotation_of(given, result)
     if isinstance(result, TrackingResult) and not given.json:
-        lines = [result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]
+        lines = [result.table(), _messages_in_words(result), *_sites(result), f"{result.status}\n"]
         sys.stdout.write("\n".join(lines))
     elif isinstance(result, TrackingResult):
         common.print_json(facts.in_json(result.summary().facts))
@@ -72,7 +72,7 @@ def print_result(result: PCAResult, *, verbose: bool) -> None:
     clients = labels.count(facts.clients(result.history), "client")
     lines = [
         f"{summary.size} at {clients}, by {result.algorithm}",
-        _traffic(result),
+        _messages_in_words(result),
         *_sites(result),
         *(f"{fact.words}: {fact.text}" for fact in summary.facts if fact.words in _LINES),
         *(remark.words for remark in facts.of_left_out(result.left_out)),
@@ -127,7 +127,7 @@ def as_json(result: PCAResult, rotation: Rotation | None = None) -> dict[str, An
     return figures
 
 
-def _traffic(result: PCAResult | TrackingResult) -> str:
+def _messages_in_words(result: PCAResult | TrackingResult) -> str:
     history = result.history
     sizes = f"{history.bytes_up:,} bytes up, {history.bytes_down:,} bytes down"
     return f"{labels.count(history.count, 'message')}, {sizes}, {history.seconds:.3g} s"
@@ -162,7 +162,8 @@ def run_report(given: argparse.Namespace) -> int:
     checks.parent("the report", path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
-            f"The report is a web page, so its name must end in .html, but {path.name} does not. Write -o report.html."
+            f"The report is a web page, so its name must end in .html, but {path.name} does not. For example, write "
+            "-o report.html."
         )
     result = common.any_result_of(given.result, missing=given.missing)
     rotation = common.rotation_of(given, result)

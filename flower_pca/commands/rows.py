@@ -65,7 +65,9 @@ def run_transform(given: argparse.Namespace) -> int:
     checks.parent("the scores", path)
     kind = path.suffix.lower()
     if kind not in (".npy", ".csv", ".eigenvec"):
-        raise ConfigError(f"Scores are written to .npy, .csv or .eigenvec, not to {path.name}. Write -o scores.npy.")
+        raise ConfigError(
+            f"Scores are written to .npy, .csv or .eigenvec, not to {path.name}. For example, write -o scores.npy."
+        )
     result: PCAResult | Projection = _projection_of_party(given) or common.result_of(
         given.result, missing=given.missing
     )
@@ -289,7 +291,7 @@ def run_score(given: argparse.Namespace) -> int:
     rows = sum(len(s.t2) for s in scored.values())
     beyond = sum(int(s.beyond(limits).sum()) for s in scored.values())
     if out is not None:
-        _write(out, places, scored, found)
+        _write_scores(out, places, scored, found)
     if picture is not None:
         from flower_pca.plots import monitored
 
@@ -300,7 +302,7 @@ def run_score(given: argparse.Namespace) -> int:
         plain = [{**asdict(a), **dict(zip(_PLACE, place, strict=True))} for a, place in placed]
         common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
     else:
-        _print(found, places, limits, rows, beyond, hint=result.shrinkage_hint)
+        _print_anomalies(found, places, limits, rows, beyond, hint=result.shrinkage_hint)
         sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")
         wrote = [str(file) for file in (out, picture) if file is not None]
         sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
@@ -308,7 +310,7 @@ def run_score(given: argparse.Namespace) -> int:
 
 
 def _require_by_site(result: PCAResult) -> None:
-    """Refuse --local and --fit-local if the result scores rows of all sites alike."""
+    """Raise a ConfigError about --local and --fit-local if the result scores rows of all sites alike."""
     if not result.is_by_site:
         raise ConfigError(
             "--local and --fit-local are only for runs with --adjust site or --harmonize, but this run used neither. "
@@ -337,7 +339,7 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
 
 
 def require_whole_rows(data: str, result: PCAResult) -> None:
-    """Refuse a folder after a run over columns, because no table in the folder has all columns."""
+    """Raise a ConfigError about a folder after a run over columns, because no table in the folder has all columns."""
     if result.config.get("partitioned_by") == "columns" and Path(data).expanduser().is_dir():
         raise ConfigError(
             f"{data} is a folder, but the result of a run over columns needs one table with all columns. To project "
@@ -384,8 +386,8 @@ def _output_file(path: Path, endings: Sequence[str]) -> Path:
     checks.parent(place.name, place)
     if place.suffix.lower() not in endings:
         raise ConfigError(
-            f"The file for the scores must end in {' or '.join(endings)}, but {place.name} does not. Write "
-            f"scores{endings[0]}."
+            f"The file for the scores must end in {' or '.join(endings)}, but {place.name} does not. Name "
+            f"it scores{endings[0]}, for example."
         )
     return place
 
@@ -394,7 +396,7 @@ _PLACE: Final = ("id", "file")
 _Places = Mapping[Any, Sequence[tuple[str, str]]]  # for each site, the id and the file of each row
 
 
-def _write(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]) -> None:
+def _write_scores(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]) -> None:
     """Write a line for each row, with its site, id and file. For rows beyond a limit, add which limit and why."""
     why: dict[tuple[Any, int], list[Anomaly]] = {}
     for anomaly in found:
@@ -419,7 +421,9 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
     return [*zip(map(str, ids or [""] * n), files, strict=True)]
 
 
-def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int, *, hint: str) -> None:
+def _print_anomalies(
+    found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int, *, hint: str
+) -> None:
     """Print the rows that are farthest beyond a limit, the number of rows beyond a limit, and the limits."""
     worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
     order = worst[:_SHOWN]

@@ -131,7 +131,7 @@ def _naming_checkpoint(checkpoint: Path | None) -> Iterator[None]:
             raise
         words = f"The state of the run is in {checkpoint}; the same command continues from it."
         if isinstance(error, OSError):
-            error.add_note(f"Correct that first. {words}")
+            error.add_note(f"Correct this error first. {words}")
             raise
         raise KeyboardInterrupt(words) from None
 
@@ -149,7 +149,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
             names += output.write_scores(result, draft)
         if given.save_local:
             names += output.write_own(result, draft, shards)
-        _history(result, draft / "history.csv")
+        _write_history(result, draft / "history.csv")
         title = f"Principal components of {common.title(given.data)}"
         rows = shards if given.partitioned_by == "rows" else None
         report.write(result, draft / "report.html", title=title, shards=rows)
@@ -157,7 +157,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
 
 
 def config_of(given: argparse.Namespace) -> PCAConfig:
-    """Return the configuration of the run. If --dp has no clip, it follows from --ranges."""
+    """Return the configuration of the run. If --dp has no clip, the clip follows from --ranges."""
     from flower_pca import assembly
 
     if given.ranges is None:
@@ -188,7 +188,7 @@ def _budget(text: str | None) -> DP | None:
         ) from None
 
 
-def _history(result: PCAResult, path: Path) -> None:
+def _write_history(result: PCAResult, path: Path) -> None:
     """Write a csv file with a line for each message, and a column for each metric that any stage reports."""
     records = result.history.to_json()
     metrics = list(dict.fromkeys(name for record in records for name in record["metrics"]))

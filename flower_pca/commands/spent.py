@@ -11,7 +11,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
 from flower_pca.commands.trust import config, rules_and_partition
 
-# The names of the counts, and the rule that limits each count.
+# This maps the name of each count to the rule that limits it.
 _COUNTS: Final = {
     "epsilon": "max_epsilon",
     "columns": "max_columns",

@@ -157,7 +157,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Track the subspace, write the files, and print the table and where the files are."""
-    _check(given)
+    _refuse_conflicts(given)
     if given.steps is not None:
         checks.integer("--steps", given.steps, least=1)
     place, checkpoint = common.folder(given.out, data=given.data), _checkpoint(given)
@@ -200,7 +200,7 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
     except (KeyboardInterrupt, OSError) as error:
         remedy = _how_to_resume(checkpoint)
         if isinstance(error, OSError):
-            error.add_note(f"Correct that first. {remedy}".rstrip())
+            error.add_note(f"Correct this error first. {remedy}".rstrip())
             raise
         if given.follow and newest:
             sys.stderr.write(f"flower-pca: Ended after step {newest[-1].step}. {remedy}\n")
@@ -216,7 +216,7 @@ def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) ->
 
     lines = [result.table(), str(result.status)]
     if tracker.detect:
-        lines.append(_changes(result, tracker))
+        lines.append(_changes_in_words(result, tracker))
     with saved.rescue(result), common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
@@ -225,8 +225,8 @@ def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) ->
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _check(given: argparse.Namespace) -> None:
-    """Refuse options that do not work together."""
+def _refuse_conflicts(given: argparse.Namespace) -> None:
+    """Raise a ConfigError if options do not work together."""
     if given.batch is not None or not given.follow:
         checks.integer("--batch", given.batch, least=1)
     if given.clients is not None and given.follow:
@@ -343,7 +343,10 @@ def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
 
 
 def _checkpoint(given: argparse.Namespace) -> Path | None:
-    """Return the path of the checkpoint, or None. Refuse to use an existing checkpoint without --resume."""
+    """Return the path of the checkpoint, or None without a checkpoint.
+
+    An existing checkpoint without --resume is an error.
+    """
     if given.checkpoint is None:
         if given.resume:
             raise ConfigError("--resume needs the file to continue from. Add --checkpoint FILE.")
@@ -357,7 +360,7 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     return path
 
 
-def _changes(result: TrackingResult, tracker: Tracker) -> str:
+def _changes_in_words(result: TrackingResult, tracker: Tracker) -> str:
     if steps := result.changes_.tolist():
         changes = labels.noun(len(steps), "change")
         at = labels.noun(len(steps), "step")

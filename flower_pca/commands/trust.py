@@ -77,7 +77,7 @@ def config(words: list[str]) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             "The value of a rule must be true, false, a number, or text in quotation marks, but this one cannot be "
-            f'read: {error}. Write allow="krylov,ssi".'
+            f'read: {error}. For example, write allow="krylov,ssi".'
         ) from error
 
 
@@ -271,7 +271,7 @@ def run_forget(given: argparse.Namespace) -> int:
     from flower_pca.clients.storage.erasure import HOLDS, USUAL, Shelf
 
     if given.checkpoint is not None:
-        return _checkpoint(given)
+        return _erase_checkpoint(given)
     rules, partition = rules_and_partition(config(given.rules))
     shelf = Shelf(rules, partition)
     kinds = tuple(given.what or USUAL)
@@ -287,14 +287,14 @@ def run_forget(given: argparse.Namespace) -> int:
     return 0
 
 
-def _checkpoint(given: argparse.Namespace) -> int:
+def _erase_checkpoint(given: argparse.Namespace) -> int:
     """Erase a checkpoint, and the files that a run keeps next to it: newest message, columns, and a tracker's steps."""
     path = given.checkpoint.expanduser()
     beside = (path.with_name(f"{path.name}.{what}") for what in ("newest", "columns", "steps"))
     existing = [file for file in (path, *beside) if file.is_file()]
     if path in existing and not files.kind(path).endswith("checkpoint"):
         raise ConfigError(
-            f"{path} is not the state of a run, or is damaged. Name another file, or delete a damaged file by hand."
+            f"{path} is not a checkpoint, or is damaged. Name another file, or delete a damaged file by hand."
         )
     found = [{"kind": "checkpoint", "path": str(file), "bytes": file.stat().st_size} for file in existing]
     lines = [f"{file['path']}: the state of a run, {file['bytes']:,} bytes" for file in found]

@@ -1,4 +1,4 @@
-"""Comparisons of algorithms: `compare` runs them on the same rows, and measures their distance from the pooled PCA."""
+"""Comparisons of algorithms: `compare` runs algorithms on the same rows, and compares them with the pooled PCA."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from flower_pca.rows.local import LocalData
 from flower_pca.simulation.here import simulate
 from flower_pca.simulation.sites import clients_as_run
 
-LONG: Final = 1000  # the number of rounds from which on an algorithm counts as slow
-# Up to this many columns, the reference is the eigenproblem of one d x d matrix.
+LONG: Final = 1000  # the number of rounds from which an algorithm counts as slow
+# Up to this number of columns, the reference is computed from one d x d matrix.
 _GRAM: Final = 4096
 
 
@@ -37,15 +37,15 @@ class Comparison:
     Attributes
     ----------
     algorithm : str
-        The spec string of the algorithm.
+        The text form of the algorithm with its parameters.
     result : PCAResult
         The result of the run.
     angle : float
         The largest angle between the run's components and the pooled components, in radians.
     angles : tuple of float
-        The largest angle after each message after which the run had an estimate.
+        The largest angle after each message, if the run had an estimate of the components then.
     messages : tuple of int
-        The numbers of the messages in `angles`, counted from 1.
+        The numbers of the messages to which `angles` belong, counted from 1.
     """
 
     algorithm: str
@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def bytes(self) -> tuple[int, ...]:
-        """The total bytes that all clients had sent and received after each message in `messages`."""
+        """The total number of bytes that all clients had sent and received after each message in `messages`."""
         sent = np.cumsum([record.bytes_up + record.bytes_down for record in self.result.history])
         return tuple(int(sent[number - 1]) for number in self.messages)
 
@@ -100,18 +100,18 @@ def compare(
     max_rounds: int | None = None,
     on_round: Callable[[Driven], None] | None = None,
 ) -> tuple[Comparison, ...]:
-    """Run each algorithm on the same shards in this process, and compare it with the pooled PCA.
+    """Run each algorithm on the same shards in this process, and return a comparison with the pooled PCA for each.
 
-    The reference is computed from the covariance matrix of all rows, which a federation cannot compute.
+    The reference is computed from all rows in one place, which is impossible in a federation.
 
     Parameters
     ----------
     shards : sequence
         One two-dimensional array per client.
     algorithms : sequence of str or Algorithm
-        Names, spec strings or instances.
-    n_components : int, float, "signal" or "shared", default=2
-        The number of components, or the fraction of the total variance that they must exceed.
+        Names, strings with parameters such as "faps(inner_steps=5)", or instances.
+    n_components : int, float or str, default=2
+        The number of components, or the fraction of the total variance that they must explain, such as 0.95 or "95%".
     center : bool, default=True
         Whether to subtract the mean of all rows.
     scale : {"std", "max_abs", "genotype"} or None, default=None
@@ -121,9 +121,9 @@ def compare(
     seed : int, default=0
         The seed of all random numbers.
     tol : float or None, default=None
-        The error at which iterative algorithms have converged. By default, each algorithm uses its own tolerance.
+        The error at which iterative algorithms have converged. By default, each algorithm uses its default.
     max_rounds : int or None, default=None
-        The most rounds of iterative algorithms.
+        Maximum number of rounds of iterative algorithms. By default, each algorithm uses its default.
     on_round : callable or None, default=None
         A function that is called with the run after every round.
 
@@ -136,7 +136,8 @@ def compare(
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
         raise ConfigError(
-            f'algorithms must be a list with at least one algorithm, not {shown(algorithms)}. Write ["krylov", "ssi"].',
+            f"algorithms must be a list with at least one algorithm, not {shown(algorithms)}. For example, give "
+            '["krylov", "ssi"].',
             setting="algorithms",
         )
     chosen = [_with_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
@@ -159,7 +160,7 @@ class _Angles:
     truth : ndarray
         The pooled components.
     on_round : callable or None
-        The function that `compare` was given.
+        The `on_round` of `compare`.
     """
 
     def __init__(self, truth: Array, on_round: Callable[[Driven], None] | None) -> None:
@@ -167,14 +168,14 @@ class _Angles:
         self._found: dict[int, float] = {}
 
     def __call__(self, run: Driven) -> None:
-        """Record the angle after a message, and call the caller's function."""
+        """Record the angle after a message, and call the caller's `on_round`."""
         if (Z := run.estimate()) is not None:
             self._found[len(run.history)] = _angle(Z, self._truth)
         if self._on_round is not None:
             self._on_round(run)
 
     def course(self, result: PCAResult, algorithm: str) -> Comparison:
-        """Return the comparison after the run has ended, for the algorithm with this spec string."""
+        """Return the comparison after the run has ended. `algorithm` is the algorithm's text form."""
         angle = _angle(result.components_.T, self._truth)
         angles = tuple(self._found.values())
         return Comparison(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
@@ -190,18 +191,18 @@ def slow(
     missing: str = "error",
     tol: float | None = None,
 ) -> dict[str, int]:
-    """Return the algorithms that would take a thousand rounds or more on these rows, with estimated numbers of rounds.
+    """Return the algorithms that would take a thousand rounds or more on these rows, with their estimated rounds.
 
-    With eigenvalues l_j of the pooled rows, power steps with p columns multiply an error by l_{p+1} /
-    l_k in each round. Only algorithms that use power steps (`by_power`) are considered.
+    With eigenvalues l_j of the pooled rows, power steps with p columns multiply the error of k components
+    by l_{p+1} / l_k in each round. Only algorithms that use power steps (`by_power`) are considered.
 
     Parameters
     ----------
     shards : sequence
         One two-dimensional array per client.
     algorithms : sequence of str or Algorithm
-        Names, spec strings or instances.
-    n_components : int, float, "signal" or "shared", default=2
+        See `compare`.
+    n_components : int, float or str, default=2
         See `compare`.
     center : bool, default=True
         See `compare`.
@@ -231,16 +232,16 @@ def slow(
 
 
 def pool(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
-    """Return the leading directions of the pooled rows (d x k, or more columns), computed by LAPACK."""
+    """Return the leading directions of the pooled rows, as at least k columns of a matrix with d rows."""
     return pooled_eigenpairs(shards, n_components, center=center, scale=scale, missing=missing)[1]
 
 
 def pooled_eigenpairs(
     shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str
 ) -> tuple[Array, Array]:
-    """Return the leading eigenvalues of X'X of the pooled rows, and their directions.
+    """Return the leading eigenvalues of X'X of the pooled rows, and their eigenvectors.
 
-    There are at least two more eigenvalues than components, unless X'X has fewer.
+    The number of eigenvalues is at least the number of components plus two, unless X'X has fewer.
     """
     # The columns have the same order as in a run, because angles compare columns by position.
     clients = clients_as_run(shards, missing=missing != "error")
@@ -276,7 +277,7 @@ def _angle(Z: Array, truth: Array) -> float:
 
 
 def _with_stopping(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
-    """Return the algorithm, with these stopping criteria if it is iterative."""
+    """Return the algorithm with these stopping criteria, or unchanged if it is not iterative."""
     if isinstance(algorithm, Iterative) and tol is not None:
         algorithm = replace(algorithm, tol=tol)
     if isinstance(algorithm, Iterative) and max_rounds is not None:

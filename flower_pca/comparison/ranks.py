@@ -1,4 +1,4 @@
-"""Choose the numbers of shared and local components, and measure the benefit of personalization."""
+"""Tables that help to choose numbers of shared and local components, and show the benefit of personalization."""
 
 from __future__ import annotations
 
@@ -25,9 +25,19 @@ from flower_pca.simulation.sites import sites_of
 
 @dataclass(frozen=True)
 class Ranks:
-    """A pair of ranks, the mean over clients of the squared error of a row, and theta.
+    """The figures of a run with one pair of numbers of components.
 
-    Too many local components lower theta. Too many shared components include local directions of a client.
+    Too many local components lower theta. If there are too many shared components, they include local
+    directions of a client.
+
+    Attributes
+    ----------
+    shared, own : int
+        The numbers of shared and of local components.
+    error : float
+        The mean over clients of the mean squared reconstruction error of a row.
+    theta : float
+        The theta of the run, which is near 0 if shared and local components cannot be separated.
     """
 
     shared: int
@@ -44,20 +54,22 @@ def rank_table(
     algorithm: str = "exact_per_pca",
     **settings: Any,
 ) -> list[Ranks]:
-    """Run each pair of ranks, and return how well rows are reconstructed and how unique the decomposition is.
+    """Return the reconstruction error and theta for each pair of numbers of shared and local components.
 
-    Choose a pair beyond which the error falls only a little, and for which theta is not near 0.
+    Each pair takes one run. Choose a pair with theta clearly above 0, for which larger numbers reduce the
+    error only a little.
 
     Parameters
     ----------
     shards : sequence
         The rows of each client, as for `simulate`.
     pairs : iterable of tuples
-        The pairs to try. The first number counts shared components, and the second one local components.
+        The pairs to try. The first number is the number of shared components, and the second the number of local
+        components.
     test : sequence or None, default=None
-        Rows of each client on which the error is measured, and which the runs do not use. The default is `shards`.
+        The rows of each client on which the error is computed. The runs do not use these rows. The default is `shards`.
     algorithm : str, default="exact_per_pca"
-        The algorithm. The pairs replace its numbers of components.
+        The algorithm, without numbers of components.
     **settings
         Further arguments of `simulate`.
     """
@@ -75,12 +87,13 @@ def rank_table(
 def alternatives(
     result: PersonalResult, shards: Sequence[Any], *, test: Sequence[Any] | None = None
 ) -> dict[str, Array]:
-    """Return the mean squared error of each client's rows, for personalized PCA and for simpler alternatives.
+    """Return the mean squared error of each client's rows, by method: personalized PCA, and simpler alternatives.
 
-    All methods use r1 + r2 components. If r2 differs by client, CPCA and the uploads of distPCA use the
-    largest r2. "indivPCA" is each client's own PCA. "CPCA" is one PCA of all rows. "distPCA" computes
-    shared components from one round of uploads (Fan, Wang, Wang, Zhu 2019), and the best local components
-    in addition to them.
+    All methods use r1 + r2 components for each client, where r1 is the number of shared and r2 the number
+    of local components. If r2 differs by client, CPCA and the uploads of distPCA use the largest r2.
+    "indivPCA" is a separate PCA of each client. "CPCA" is one PCA of all rows. "distPCA" computes shared
+    components from one round of uploads (Fan, Wang, Wang, Zhu 2019), and in addition the best local
+    components.
 
     Parameters
     ----------
@@ -89,7 +102,7 @@ def alternatives(
     shards : sequence
         The rows of each client, as for `simulate`.
     test : sequence or None, default=None
-        Rows of each client on which the error is measured, and which the run did not use. The default is `shards`.
+        The rows of each client on which the error is computed, which the run did not use. The default is `shards`.
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
@@ -98,8 +111,8 @@ def alternatives(
     shards = [_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
     if len(result.local) < len(shards):
         raise DataError(
-            f"The result has local components of {len(result.local)} clients, but there are "
-            f"{labels.count(len(shards), 'client')}. Give the result of a simulation on these shards without "
+            f"The result has the local components of {labels.count(len(result.local), 'client')}, but shards has the "
+            f"rows of {labels.count(len(shards), 'client')}. Give the result of a simulation on these shards without "
             "hide_local."
         )
     scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]

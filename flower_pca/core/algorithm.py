@@ -1,10 +1,11 @@
-"""The parts that all algorithms share: the width of blocks, the stopping rule, and how a run starts again.
+"""The parts that all algorithms share: the width of blocks, the stopping rule, and the way in which a run restarts.
 
-`Algorithm` is a stage with a width, which can restart and judge the end of a run. `Iterative` adds the
-stopping rule: its state has a `Progress`, which counts rounds and remembers the least error, and
-`status` follows from it. `EmptyStage` is a stage that asks for no array. The others are parts of server
-halves: `Movement` for errors that can only be estimated from steps, `ritz_round` for blocks whose
-product is known, and `scaled_up` for sums in which some clients are missing.
+`Algorithm` is a stage with a block width. It can restart, and corrects the status of a run at the end.
+`Iterative` adds the stopping rule: its state has a `Progress`, which counts rounds and remembers the
+smallest error, and from which `status` follows. `EmptyStage` is a stage that asks for no array. The other
+names help to write the server's part of an algorithm: `Movement` for errors that can only be estimated
+from steps, `ritz_round` for blocks whose product is known, and `scaled_up` for sums in which some clients
+are missing.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from flower_pca.core.stage import Arrays, Stage
 
 S = TypeVar("S")
 
-_LARGEST_NOISE: Final = 0.1  # the largest length of the noise that is mixed into a column of length 1
-# The smallest length of this noise, in units of tol sqrt(d). Noise of length s contains about s / sqrt(d) of a
-# hidden direction, or a twentieth of this in an unlucky draw. Even a tenth of such a part must have a residual above
-# tol.
+_LARGEST_NOISE: Final = 0.1  # maximum length of the noise that is mixed into a column of length 1
+# This noise has a length of at least _SMALLEST_NOISE tol sqrt(d), or _LARGEST_NOISE if that is less. Noise of length s
+# contains about s / sqrt(d) of a hidden direction, or a twentieth of this in an unlucky draw. Even a tenth of such a
+# part must have a residual above tol.
 _SMALLEST_NOISE: Final = 200.0
 _NOISE_SEED: Final = 2000  # the offset of the seed of this noise, so that the seed differs from the seeds of blocks
-# The number of columns with which a run begins if the number of components is a fraction of the variance
+# If the number of components is given as a fraction of the variance, a run begins with this many columns.
 _FRACTION_WIDTH: Final = 10
 # Residuals below this multiple of the data's eps cannot be distinguished from rounding errors.
 _ROUNDING: Final = 32.0
-# The rounding error of a power step, as a share of the remaining error. On six spectra, this cost no message.
+# A power step may have rounding errors of up to this share of the remaining error. On six spectra, this did not
+# increase the number of messages.
 _ROUNDING_SHARE: Final = 0.25
 
 
@@ -65,18 +67,16 @@ class Algorithm(Stage[S]):
         checks.integer(f"oversample of {self.name}", self.oversample)
 
     def width(self, n_components: int | float) -> int:
-        """Return p, the number of columns of a block. If there are fewer features, blocks have as many
-        columns as features.
-        """
+        """Return p, the number of columns of a block. The caller reduces p if there are fewer features."""
         return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
 
     def restart(self, model: Model) -> Array:
-        """Return the block with which the run returns to the opening after the set of clients has changed.
+        """Return the block with which the run repeats the opening after the set of clients has changed.
 
-        It consists of the known columns, with a little of every other direction mixed in, because a
-        block orthogonal to a new client's features would stay orthogonal and look converged. If a round
-        is a power step, the components stay unchanged, so that a run that ends early is no worse, and
-        random columns replace the additional columns.
+        The block consists of the known columns, with a small part of every other direction mixed in, because a
+        block orthogonal to a new client's features would stay orthogonal and look converged. If a round is a
+        power step, random columns replace the additional columns instead. The components then stay unchanged,
+        so that a run that ends early is no worse.
         """
         Z, seed = model.columns, model.seed + model.restarts + 1
         if not self.by_power:
@@ -88,21 +88,21 @@ class Algorithm(Stage[S]):
     def unsent(self, state: S) -> Array | None:
         """Return the next block if it has not been sent to any client yet, or None.
 
-        Under masks, a run returns to the opening with this block. Two sums over the same block, with
-        and without a client, would reveal this client's answer.
+        Under masks, a run repeats the opening with this block. The difference of two sums for the same block,
+        one with a client and one without this client, would reveal the client's answer.
         """
         return None
 
     @abstractmethod
     def rounds(self, state: S) -> int:
-        """Return the number of messages of this stage so far."""
+        """Return the number of messages that this stage has sent so far."""
 
     def verify(self, model: Model) -> Status | None:
-        """Correct the run's status by the true residuals, which the closing stage has measured.
+        """Return the run's status, corrected by the true residuals, which the closing stage has measured.
 
-        The residuals of components that are not orthonormal are not used, because only the first of these
-        components is an eigenvector. Neither are those of components that are not meant to be eigenvectors of
-        the covariance of all rows.
+        The result is None if the run has no status yet. The residuals of components that are not orthonormal
+        are not used, because only the first of these components is an eigenvector. Neither are the residuals
+        of components that are not meant to be eigenvectors of the covariance of all rows.
         """
         status = model.status
         meant = self.orthonormal and self.pooled
@@ -112,11 +112,11 @@ class Algorithm(Stage[S]):
 
 
 def stirred(Z: Array, model: Model, tol: float) -> Array:
-    """Return Z mixed with a small part of all other directions, if its columns come from other rows.
+    """Return Z mixed with a small part of all other directions, if the columns of Z come from other rows.
 
     A block that is orthogonal to a new client's features would stay orthogonal, and look converged. The
-    added part is small, because a run that ends early has no rounds to remove it. It is large enough that
-    a direction of which it contains a part gets a residual above tol.
+    added part is small, because a run that ends early has no rounds to remove it. The added part is large
+    enough for a hidden direction to have a residual above tol.
     """
     if not model.unproven:
         return Z
@@ -131,9 +131,9 @@ def _mixed(Z: Array, seed: int, size: float) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class EmptyStage(Algorithm[S]):
-    """A stage whose message and answers contain no arrays. Answers may still have headings.
+    """A stage whose message and answers contain no arrays. Subclasses decide when the stage ends.
 
-    Subclasses decide when the stage ends.
+    The answers may still contain headings, such as column names.
     """
 
     def broadcast(self, state: S) -> Arrays:
@@ -163,7 +163,7 @@ class EmptyStage(Algorithm[S]):
 
 @runtime_checkable
 class HasNumbersByClient(Protocol):
-    """An algorithm whose layer for single clients may send different numbers to different clients."""
+    """An algorithm that may send different numbers to different clients."""
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
@@ -176,7 +176,7 @@ class ChoosesAlgorithm(Protocol):
 
     @property
     def alternative(self) -> str:
-        """The name of the alternative algorithm. The opening asks nodes whether they decline this algorithm."""
+        """The name of the other algorithm. In the opening, the server asks nodes whether they decline to serve it."""
 
     def settle(self, model: Model) -> tuple[Algorithm[Any], str]:
         """Return the algorithm with which the run continues, and the reason for this choice."""
@@ -188,10 +188,10 @@ class ReconsidersChoice(ChoosesAlgorithm, Protocol):
 
     @property
     def other(self) -> Algorithm[Any]:
-        """The algorithm that may replace this one after some rounds: the `alternative`."""
+        """The algorithm that may replace this algorithm after some rounds. Its name is `alternative`."""
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
-        """Return the reason to continue with the other algorithm after these rounds, or "" to keep the chosen one."""
+        """Return the reason for continuing with `other` after these rounds, or "" to keep the chosen algorithm."""
 
 
 @runtime_checkable
@@ -199,14 +199,34 @@ class AdaptsToNoise(Protocol):
     """An algorithm that is replaced before the run if answers will be noisy."""
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """Return the algorithm to begin with, and why. `known` says whether the columns have public ranges."""
+        """Return the algorithm with which the run begins, and the reason for this choice, or "".
+
+        `private` is True for a run with a privacy budget, `over_air` for a run over a noisy channel, and
+        `known` if the columns have public ranges.
+        """
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of an iteration: its rounds, its error, and whether the error still falls.
+    """The progress of an iteration.
 
-    `sure` is False while a block that began with components of other rows may miss a larger direction.
+    Attributes
+    ----------
+    tol : float
+        The error at which the iteration has converged.
+    rounds : int
+        The number of rounds so far.
+    error : float
+        The error after the latest round, or inf if it is unknown.
+    best : float
+        The smallest measure of progress so far.
+    gained : float
+        The largest gain so far: see `step`.
+    stale : int
+        The number of rounds since the last progress.
+    sure : bool
+        Whether the block cannot miss a larger direction. It may miss one if the run started from the components of
+        other rows.
     """
 
     tol: float
@@ -225,9 +245,9 @@ class Progress:
     def step(self, error: float, measure: float | None = None, *, gain: float = -np.inf, rounds: int = 1) -> Progress:
         """Return the progress after a round with this error.
 
-        There is progress while `measure` (the error, if left out) falls below its least value, or
-        while `gain` rises above its largest: the sum of the wanted Ritz values rises long before
-        residuals begin to fall.
+        A round makes progress if `measure` (by default the error) falls below its smallest value so far, or if
+        `gain` rises above its largest value so far. For example, the sum of the wanted Ritz values is a gain,
+        because it rises long before residuals begin to fall.
         """
         if measure is None:
             measure = error
@@ -255,7 +275,7 @@ class Iterating(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """The number of rounds, the error, and whether it still falls."""
+        """The number of rounds, the error, and the number of rounds without progress."""
 
 
 I = TypeVar("I", bound=Iterating)
@@ -263,10 +283,10 @@ I = TypeVar("I", bound=Iterating)
 
 @dataclass(frozen=True, kw_only=True)
 class Iterative(Algorithm[I]):
-    """An algorithm that iterates until it converges, stalls, or reaches its largest number of rounds.
+    """An algorithm that iterates until it converges, stalls, or reaches its maximum number of rounds.
 
-    It converges when its error is at most `tol`, or the data's own precision if that is larger. It
-    stalls when the error has not fallen for `patience` rounds, and gives up after `max_rounds`. Its
+    The algorithm converges when its error is at most `tol`, or the precision of the data if that is larger.
+    It stalls when the error has not fallen for `patience` rounds, and gives up after `max_rounds`. The
     state has a field `progress`, which `start` creates by `Progress.begin` and `server` updates by
     `Progress.step`.
 
@@ -292,7 +312,7 @@ class Iterative(Algorithm[I]):
 
     @property
     def tolerance(self) -> float:
-        """`tol` as a number."""
+        """The value of `tol` as a number."""
         return self.tol
 
     def allowed(self, model: Model) -> Array:
@@ -358,7 +378,7 @@ class Iterative(Algorithm[I]):
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)
         if model.sure:
-            left = f"the estimated error is a sine of {model.sine_estimate:.1g}"
+            left = f"the estimated error is an angle with a sine of {model.sine_estimate:.1g}"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} are {below}, and {left}")
         scaled = option("scale", "std")
         remedy = f"use {scaled}, or ask for fewer components"
@@ -380,22 +400,25 @@ class Iterative(Algorithm[I]):
 
 @dataclass(frozen=True)
 class Movement:
-    """The sines of the angles between the subspaces of the last rounds, the newest last."""
+    """The sines of the angles between the subspaces of successive rounds, oldest first."""
 
     sines: tuple[float, ...] = ()
 
     def add(self, old: Array, new: Array) -> Movement:
-        """Return the movement with one more step."""
+        """Return the movement after one more step, from the subspace `old` to the subspace `new`."""
         return Movement((*self.sines[-3:], linalg.sin_theta(old, new)))
 
     @property
     def newest(self) -> float:
-        """The sine of the newest step."""
+        """The sine of the latest step."""
         return self.sines[-1]
 
     @property
     def remaining(self) -> float:
-        """The estimated remaining distance: the last step divided by (1 - the measured contraction)."""
+        """The estimated remaining distance to the limit: the latest step divided by (1 - c), or inf if c >= 1.
+
+        c is the largest ratio of two successive steps.
+        """
         if self.newest == 0.0:
             return 0.0
         pairs = zip(self.sines, self.sines[1:], strict=False)
@@ -409,10 +432,10 @@ class Movement:
 def ritz_round(
     block: Array, Y: Array, k: int, progress: Progress, *, rounds: int = 1
 ) -> tuple[Array, Array, Array, Progress]:
-    """Return Ritz values, vectors and products for Y = C block, and the progress.
+    """Return Ritz values, Ritz vectors and their products with C, for Y = C block, and the progress.
 
-    The error is the largest residual of the k wanted pairs relative to the first Ritz value. The server
-    computes it without another message.
+    The error is the largest residual of the k wanted pairs, relative to the first Ritz value. The server
+    computes the error without another message.
     """
     values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
     # The first Ritz value of noise alone may be 0 or less.

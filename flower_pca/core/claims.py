@@ -1,16 +1,16 @@
-"""Bounds on a client's answers that follow from what it has reported about its rows in the opening.
+"""Bounds on a client's answers that follow from the client's report about its rows in the opening.
 
 Let t_i be the sum of squares of client i's rows in the common frame. By Cauchy-Schwarz, |C_i z| <= t_i
 |z|, and similar bounds hold for everything that is computed from products with C_i. An answer above its
 bound cannot come from these rows. A faulty or hostile client is therefore named and excluded, whatever
 rows the other clients have. The table of kinds (`core.kinds`) has bounds for most kinds of answers. For
-the other kinds, the bound is `MARGIN` times the stage's own bound for n_i rows with sum of squares t_i.
+the other kinds, the bound is `MARGIN` times the stage's bound for n_i rows with sum of squares t_i.
 
-`check_opening` compares the parts of the opening, from which t_i is computed, with each other. Two
-parts have no bound, because no stage knows one: the factor of dcf_pca, and the moments of low_rank.
-Answers under masks have no bound either, because the server sees no single answer, and answers with
-noise have none. A client without a claim, for example a client that joined later, gets `MARGIN` times
-the bound of all rows together.
+t_i is computed from the client's answer to the opening, and `check_opening` checks that the arrays of
+this answer are consistent. Two arrays of other answers have no bound, because no stage defines a bound:
+the factor of dcf_pca, and the moments of low_rank. Answers under masks have no bound either, because the
+server sees no individual answer, and answers with noise have no bound. For a client without a claim, for
+example a client that joined later, the bound is `MARGIN` times the bound for all rows together.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MARGIN, Arrays, Stage
 from flower_pca.rows.frame import Frame, Moments
 
-_SLACK: Final = 1e-3  # Sums in single precision may be off by this share.
-# Numbers with 16 bits may be off by this share of the largest number of their column. The steps of float16 are
-# at least 2^-24, and the largest number of a column is scaled to at least 2^14.
+_SLACK: Final = 1e-3  # maximum relative error of sums in single precision
+# Numbers with 16 bits may have an error of this share of the largest number in their column. The steps of float16
+# are at least 2^-24, and the largest number of a column is scaled to at least 2^14.
 _ROUNDING_16_BITS: Final = 2.0**-38
-# The rounding error of squares that remains after the frame is subtracted, in units of eps times the raw squares
+# Sums of squares of centered rows have a rounding error of this many times eps times the raw squares.
 _ROUNDING_ERRORS: Final = 8.0
 _REMEDY: Final = "Check the client's data."
 
 
 def claim(said: Arrays, frame: Frame) -> Claim:
-    """Return the row count and sum of squares, in a frame, that a client's opening answer implies.
+    """Return the number of rows and their sum of squares in a frame, as a client's answer to the opening implies.
 
-    Missing values are filled as the frame says. The result includes the largest rounding error at the
-    client's precision.
+    Missing values are filled as the frame defines. The sum includes the largest rounding error that is
+    possible at the client's precision.
     """
     n = int(said["n"])
     mean = said["mean"]
@@ -56,13 +56,13 @@ def claim(said: Arrays, frame: Frame) -> Claim:
 
 
 def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
-    """Require that an answer to the opening is consistent: its product with a block, and its peaks, must
-    fit its moments.
+    """Raise ProtocolError if an answer to the opening is inconsistent.
 
-    By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is at least the
-    root of its mean square, and at most the root of its squared deviations away from its mean. Columns
-    that never vary still have products, from the rounding of their means. With 16 bits, the error of
-    small numbers is relative to the largest number of their column.
+    The answer's product with a block and its peaks (the largest |x| of each column) must fit its moments.
+    By Cauchy-Schwarz, |x_a'Xb| <= |x_a| sum_j |x_j| |b_j| for columns x_j. The peak of a column is at least
+    the root of its mean square, and its distance from the mean is at most the root of the sum of squared
+    deviations. The products of constant columns are not 0, because their means are rounded. With 16 bits,
+    the error of small numbers is relative to the largest number of their column.
     """
     size = np.sqrt(said["m2"].astype(np.float64))
     eps = float(said["eps"])
@@ -79,7 +79,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
             "An answer to the opening contradicts itself: its product is larger than its squared deviations allow. "
             f"{OTHER_CLIENT}"
         )
-    # The largest peak divides all rows, so a false peak would spoil the scale of every client.
+    # All rows are divided by the largest peak of all clients, so a false peak would spoil the scale of every client.
     if "peak" in said:
         seen = np.asarray(said.get("count", said["n"]))
         mean = np.abs(said["mean"])
@@ -97,7 +97,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
 
 @dataclass(frozen=True)
 class Judge:
-    """A judge that compares the answers to one message with what clients have reported about their rows.
+    """A judge that compares the answers to one message with the clients' reports about their rows.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Judge:
     stage: Stage[Any]
     state: Any
     model: Model
-    # The lengths of the columns of the message's arrays, by the id of the array
+    # This dictionary caches the lengths of the columns of each array in the message, by the id of the array.
     _known: dict[int, Array] = field(default_factory=dict, repr=False)
 
     def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
@@ -125,9 +125,9 @@ class Judge:
         up : Arrays
             The client's answer.
         parts : mapping
-            The parts of the answer.
+            The kinds and shapes of the arrays in the answer, by name.
         sent : Arrays
-            The message that the client was sent.
+            The message to which the client answers.
         """
         known = self.model.claims.get(client)
         if known is None:
@@ -161,19 +161,18 @@ class Judge:
                 )
 
     def _of_stage(self, own: Claim) -> dict[str, Any]:
-        """Return the largest values that the stage's bounds allow for these rows, or inf if there is no bound."""
+        """Return the stage's bounds on the arrays of an answer for these rows. A bound of inf means no bound."""
         alone = replace(self.model, n=own.n, trace=own.squares)
         named = self.stage.bounds(self.state, alone).items()
         bounds = {name: np.asarray(bound) for name, bound in named}
         return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}
 
     def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
-        """Return the lengths of the columns from which a part is computed, or 1 if the client chooses the columns."""
+        """Return the lengths of the columns from which an array is computed, or 1 if the client chooses the columns."""
         if part.of in parts:
             return 1.0
         Z = part.block(sent)
-        # The id is safe as a key, because the message that is being answered keeps its arrays alive as long as this
-        # judge.
+        # The id is safe as a key, because the message keeps its arrays alive for as long as this judge exists.
         if id(Z) not in self._known:
             self._known[id(Z)] = linalg.column_norms(Z)
         return self._known[id(Z)]

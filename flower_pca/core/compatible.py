@@ -1,10 +1,10 @@
-"""The one place that decides which options and algorithms work together.
+"""The rules that decide which options and algorithms work together.
 
 An option needs properties of the algorithm (`NEEDS`), and follows rules about other options (`RULES`).
 Every pair of algorithm and option either runs or is refused here, before the first message. The error
-says why, and which algorithms support the option. This module names no algorithm. It reads the
-properties that their classes declare, and the caller passes the registered algorithms in. The page
-docs/compatibility.md is generated from the same lists.
+gives the reason, and names algorithms that support the option. This module does not depend on any
+algorithm. It reads the properties that the algorithms' classes declare, and the caller passes all
+registered algorithms. The page docs/compatibility.md is generated from the same lists.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ from flower_pca.core.algorithm import Iterative
 from flower_pca.core.stage import Stage
 from flower_pca.settings.bits import BITS, FLOORS
 
-# Options with their values, by the names of a configuration's fields
+# `On` holds options with their values, by the names of a configuration's fields, and `Listed` holds all algorithms.
 On: TypeAlias = Mapping[str, Any]
 Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
-# If a privacy budget is divided among more rounds, the result is nothing but noise.
+# If a privacy budget is divided among more rounds than this, the result is only noise.
 _NOISY_ROUNDS: Final = 100
 _REACH: Final = "Give dp public ranges of the columns and leave scale out, or give reach."
 
 
 @dataclass(frozen=True)
 class Property:
-    """A property of algorithms. `brief` says why an algorithm lacks it, in errors after "because" and in the docs."""
+    """A property of algorithms.
+
+    `brief` is the reason that errors (after "because") and the documentation give if an algorithm lacks it.
+    """
 
     brief: str
     holds: Callable[[Stage[Any]], bool]
@@ -62,10 +65,10 @@ ROWS_LESS_A_MEAN: Final = Property(
 )
 ITERATES: Final = Property("it does not iterate", lambda stage: isinstance(stage, Iterative))
 
-_MOST: Final = 3  # the most algorithms that an error suggests
-# Options that a message shows with their value
+_MOST: Final = 3  # maximum number of algorithms that an error suggests
+# Messages show these options with their value.
 _SHOWN_WITH_VALUE: Final = ("n_components", "scale", "missing", "wire", "partitioned_by")
-# Options that a basic algorithm does not support
+# A basic algorithm does not support these options.
 _NOT_BASIC: Final = (
     "mask", "dp", "wire", "partitioned_by", "monitor", "standard_errors", "signal", "shared", "max_share",
 )  # fmt: skip
@@ -87,7 +90,7 @@ _PROPERTIES: Final[Mapping[tuple[str, ...], tuple[Property, ...]]] = {
     ("init",): (ITERATES, MEASURED),
     ("max_share",): (SHAREABLE,),
 }
-# The properties of an algorithm that options require. An entry with two options applies if both are given.
+# Each entry names options and a property that they require. An entry with two options applies if both are given.
 NEEDS: Final = (
     *(((option,), RICH) for option in _NOT_BASIC),
     *((options, wanted) for options, properties in _PROPERTIES.items() for wanted in properties),
@@ -103,15 +106,15 @@ class Rule:
     option : str
         The option that is refused.
     beside : str
-        The option that it cannot be combined with.
+        The option with which it cannot be combined.
     because : str
-        The reason, after a colon.
+        The reason, which messages print after a colon.
     then : str
-        What to do; "" for "Leave <option> out."
+        The remedy, or "" for "Leave <option> out."
     allowed : str
-        The values that fit, for the table, or "" if none does.
+        The values that fit, as the table in the documentation prints them, or "" if no value fits.
     fits : callable
-        Whether a value of the option fits.
+        A function that returns whether a value of the option fits.
     """
 
     option: str
@@ -244,7 +247,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def check(stage: Stage[Any], on: On, listed: Listed) -> None:
-    """Refuse options that do not work together, or with the algorithm.
+    """Raise ConfigError if options do not work together, or with the algorithm.
 
     Parameters
     ----------
@@ -253,7 +256,7 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
     on : On
         The options with their values.
     listed : Listed
-        All algorithms, so that an error can name those that have a missing property.
+        All algorithms, so that an error can name algorithms that support the options.
     """
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):
@@ -281,20 +284,20 @@ def unsupported(stage: Stage[Any], wanted: Property, options: tuple[str, ...], o
 
 
 def missing(stage: Stage[Any], *options: str) -> list[Property]:
-    """Return the properties that these options need and the algorithm lacks, or RICH alone for a basic algorithm."""
+    """Return the properties that these options need and the algorithm lacks. If RICH is missing, return only RICH."""
     names = set(options)
     lacks = [wanted for named, wanted in NEEDS if set(named) <= names and not wanted.holds(stage)]
     return [RICH] if RICH in lacks else lacks
 
 
 def check_options(on: On) -> None:
-    """Refuse options that do not work together with any algorithm."""
+    """Raise ConfigError if options do not work together, whatever the algorithm is."""
     for rule in RULES:
         if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
             continue
-        # Each party scales its own columns, and nothing is summed.
+        # In a run over columns, each party scales its own columns without sums, so every scale is possible.
         apart = rule.option == "scale" and "partitioned_by" in on
-        # With public ranges, a constant replaces a missing value.
+        # With public ranges, missing values are replaced by a constant, so missing="mean" is possible.
         constant = (
             rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges
         )
@@ -333,13 +336,13 @@ def _check_budget(on: On) -> None:
         raise ConfigError(f"With dp, the noise sets the bound of the masks. Leave bound={mask.bound} out.")
     if mask is not None and not mask.self_masks:
         raise ConfigError(
-            "With dp self_masks cannot be False, because the server could unmask a late upload, which has only one "
-            "client's share of the noise. Leave self_masks out."
+            "With dp, self_masks cannot be False, because the server could unmask a late upload, which contains only "
+            "one client's share of the noise. Leave self_masks out."
         )
 
 
 def _check_numbers(stage: Stage[Any], on: On) -> None:
-    """Refuse more rounds than a privacy budget can pay for, and a tol finer than the bits allow."""
+    """Raise ConfigError if max_rounds is too large for a privacy budget, or tol is too small for the number format."""
     if not isinstance(stage, Iterative):
         return
     if "dp" in on and stage.max_rounds > _NOISY_ROUNDS:
@@ -360,7 +363,7 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
 
 
 def _variant(kind: type[Stage[Any]], wanted: Property) -> str:
-    """Return an algorithm's spec that has the property, or "" if there is none."""
+    """Return the text form of an algorithm, with parameters that give it the property, or "" if none do."""
     if wanted.holds(kind()):
         return kind.name
     if wanted is ADDITIVE and kind.additive_with:

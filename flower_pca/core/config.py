@@ -1,10 +1,10 @@
 """PCAConfig: the settings of a run, as one frozen value that is checked and documented here.
 
-`assembly`, which knows all algorithms, asks `compatible` whether the settings work together.
+`assembly` lists all algorithms, and uses `compatible` to check whether the settings work together.
 `assembly.run` makes a run from a configuration, for any transport. `assembly.config` makes a
 configuration from its short form, in which algorithm, masks, budget and channel may be strings.
-Checkpoints and results keep `plain()`, from which `assembly.config` makes the same configuration again.
-A configuration never changes.
+Checkpoints and results contain `plain()`, from which `assembly.config` makes the same configuration
+again. A configuration never changes.
 """
 
 from __future__ import annotations
@@ -47,94 +47,97 @@ class PCAConfig:
     algorithm : Algorithm
         The algorithm, with its hyper-parameters: see `make`.
     n_components : int, float, "signal" or "shared", default=2
-        The number of components, or the fraction of the total variance in (0, 1) that they must exceed, which the short
-        form also accepts as "95%". "signal" keeps the components that stand out from noise (see `stages.signal`), and
-        "shared" those that most clients have in common (see `algorithms.personal.shared`). Nodes serve these two only
-        if their `allow` names them.
+        The number of components, or the fraction of the total variance, in (0, 1), that the components must explain.
+        The short form also accepts "95%". "signal" keeps the components that stand out from noise (see
+        `stages.signal`). "shared" keeps the components that most clients have in common (see
+        `algorithms.personal.shared`). Nodes serve "signal" and "shared" only if their `allow` lists these words.
     center : bool or None, default=None
-        Whether to subtract the mean of all rows. By default, the rows are centered if there is a scale, and otherwise
-        as is usual for the algorithm.
+        Whether to subtract the mean of all rows. By default, the rows are centered if `scale` is given. If it is not,
+        the algorithm decides: most algorithms center the rows, and robust algorithms do not.
     scale : {"std", "max_abs", "genotype"} or None, default=None
         How to scale the columns: "std" divides by the standard deviation, "max_abs" by the largest absolute value.
         "genotype" is for counts of an allele, 0 to 2: it divides by sqrt(2 p (1 - p)), where the frequency p is half
         the mean of the column.
     missing : {"error", "local_mean", "mean"}, default="error"
-        What to do with NaN, which stands for a missing value: refuse it, or replace it by the mean of the column at the
+        What to do with missing values, which are NaN: raise an error, or replace them by the mean of the column at the
         same client ("local_mean") or at all clients ("mean").
     columns : tuple of str or None, default=None
-        The names of the columns to use, in the order of the result. The short form is a text with commas. By default,
-        all clients must have the same columns. They are used in the order of their sorted names, or by position if no
-        client has names.
+        The names of the columns to use, in the order of the result. The short form is a string of names, separated by
+        commas. By default, all clients must have the same columns. The columns are used in the order of their sorted
+        names, or by position if no client has names.
     categorical : Levels or None, default=None
-        The names of text columns. Each of them becomes one column for each of its levels, such as ward=surgery, divided
-        by the root of the share of rows with this level. With scale="std", this is factor analysis of mixed data, and
-        with text columns alone, multiple correspondence analysis. The short form is a text with commas. A mapping lists
-        the levels of each column, or None for all levels. If "other" is among them, rows with any other level count
-        there. The new columns come last, unless `columns` names the text columns.
+        The names of text columns. Each text column is replaced by one column for each of its levels, such as
+        ward=surgery, divided by the square root of the share of rows with this level. With scale="std", the result is
+        a factor analysis of mixed data, and with text columns alone, a multiple correspondence analysis. The short form
+        is a string of names, separated by commas. A mapping lists the levels of each column, or None for all levels. If
+        the list contains "other", rows with an unlisted level count as "other". The new columns come last, unless
+        `columns` names the text columns.
     seed : int, default=0
         The seed of all random numbers.
     fraction : float, default=1.0
-        The share of the present clients that each round of the algorithm asks.
+        The share of the present clients that are asked in each round of the algorithm.
     reconstruction_error : bool, default=False
-        Whether to measure the reconstruction error on the clients at the end.
+        Whether the clients measure the reconstruction error at the end.
     monitor : bool, default=False
         Whether clients count the distances of their rows from the components at the end, so that `analysis.Monitor` can
-        take its limits from all rows. Nodes serve it only if their `allow` names "monitor".
+        compute its limits from all rows. Nodes serve this message only if their `allow` lists "monitor".
     standard_errors : bool, default=False
-        Whether a message at the end computes standard errors of loadings and variances: see `stages.standard_errors`.
-        Nodes serve it only if their `allow` names "standard_errors".
+        Whether to compute standard errors of loadings and variances, by one more message at the end: see
+        `stages.standard_errors`. Nodes serve this message only if their `allow` lists "standard_errors".
     min_nodes : int, default=1
-        The least number of clients in every round.
+        The minimum number of clients in every round.
     mask : MaskedSums or None, default=None
         How to mask the clients' answers, so that the server learns only their sums, or None for plain answers. The
         short form is True, or a string such as "masks(neighbors=20)".
     dp : DP or None, default=None
-        The privacy budget. Clients then clip their rows and add noise. Each client adds all of the noise, or a share of
-        it under `mask`. The algorithm must have a bound on the effect of a row. The short form is a string such as
-        "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
+        The privacy budget, or None for no differential privacy. With a budget, clients clip their rows and add noise.
+        Each client adds all of the noise, or only a share of the noise if `mask` is given. The algorithm must have a
+        bound on the effect of one row. The short form is a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
     channel : Layer or None, default=None
-        The channel over which the server receives sums of answers, or None for an ideal channel. It requires krylov,
-        ssi or fed_oapm.
+        The noisy channel over which the server receives sums of answers, or None for an ideal channel. A channel
+        requires krylov, ssi or fed_oapm.
     wire : {"float64", "float32", "float16", "auto"}, default="float64"
-        The number format of blocks and products on the network. "float32" needs a `tol` of at least 1e-7, and
-        "float16", which scales each column, of at least 1e-3. "auto" chooses the smallest format for `tol`, and in
-        messages of `krylov`, `ssi` and `fed_oapm` a smaller format if its rounding does not affect the result. "auto"
-        means float64 with `dp`, with a channel, and for algorithms whose clients would accumulate rounding errors.
+        The number format of blocks and products on the network. "float32" needs a `tol` of at least 1e-7. "float16",
+        which scales each column, needs a `tol` of at least 1e-3. "auto" chooses the smallest format that `tol` allows.
+        For `krylov`, `ssi` and `fed_oapm`, it uses an even smaller format in messages in which the rounding does not
+        affect the result. "auto" means float64 with `dp`, with a channel, and for algorithms whose clients would
+        accumulate rounding errors.
     explain : tuple of str, default=()
-        Columns that are no features. The run computes how much of each component they explain. "site" stands for the
-        site of a row. Runs without masks always report the share of the sites. The short form is a text with commas.
-        Write a level of a text column as sex=M. Nodes serve only columns that their `covariates` name.
+        Columns that are not features. The run computes how much of each component they explain. "site" stands for the
+        site of a row. Runs without masks always report the share that the sites explain. The short form is a string of
+        names, separated by commas. Write a level of a text column as sex=M. Nodes serve only columns that their
+        `covariates` list.
     adjust : tuple of str, default=()
-        Columns that are no features, such as age. Their effect on all features is removed before the PCA, by least
-        squares over the rows of all clients. "site" removes each site's own means. Columns are named as in `explain`.
+        Columns that are not features, such as age. Before the PCA, their effect on all features is removed by least
+        squares over the rows of all clients. "site" removes the means of each site. Names are written as in `explain`.
     harmonize : {"combat"} or None, default=None
         "combat" gives each column the same location and scale at all sites before the PCA, by ComBat.
     keep : tuple of str, default=()
-        Columns that are no features, such as age, whose effect `harmonize` keeps although they differ between sites.
-        Columns are named as in `explain`.
+        Columns that are not features, such as age, and that may differ between sites. `harmonize` does not remove their
+        effect on the features. Names are written as in `explain`.
     max_share : float or None, default=None
-        The largest share of all squares, and of all rows, that one client may contribute, for example 0.1 or "10%". The
+        The maximum share of all squares, and of all rows, that one client may contribute, for example 0.1 or "10%". The
         statistics of larger clients are scaled down. The share must be at least one divided by the number of clients.
-        The status of the result says whether the share limits how far one client can turn the components. The server
-        needs the answers of single clients.
+        The status of the result reports whether the share limits how far one client can turn the components. The server
+        needs the answers of individual clients.
     variants : Variants or None, default=None
-        Limits for genetic variants: for the frequency of the rarer allele, and for the share of people with a value.
-        One more message applies them to all people together. The short form is a string such as "variants(maf=0.01,
+        Limits on genetic variants: for the frequency of the rarer allele, and for the share of people with a value.
+        One more message counts both over all people together. The short form is a string such as "variants(maf=0.01,
         call=0.98, ambiguous=False)".
     highly_variable : HighlyVariable or None, default=None
-        How many genes to use. One more message about all cells together chooses them, as scanpy's highly_variable_genes
-        does. The short form is "seurat(2000)" or "cell_ranger(2000)". The entries must be logarithms of counts: see
-        `cells`.
+        The number of highly variable genes to use, and the method that selects them. One more message about all cells
+        together selects these genes, as scanpy's highly_variable_genes does. The short form is "seurat(2000)" or
+        "cell_ranger(2000)". The entries must be logarithms of counts: see `cells`.
     partitioned_by : {"rows", "columns"}, default="rows"
         "rows" means that clients hold the same columns of different people, and "columns" that they hold different
-        columns of the same people. In the second case, each client centers and scales its own columns, its loadings
-        stay there, and everybody sees the scores. It requires an algorithm that needs only products, and nodes whose
-        rules allow it.
+        columns of the same people. With "columns", each client centers and scales its columns, its loadings stay at
+        the client, and all clients and the server see the scores. "columns" requires an algorithm that needs only
+        products, and nodes whose rules allow it.
 
     Raises
     ------
     ConfigError
-        If a value is not valid, or does not work together with the others.
+        If a value is not valid, or if two settings do not work together.
 
     Examples
     --------
@@ -181,9 +184,8 @@ class PCAConfig:
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 raise ConfigError(
-                    f"{name} of a PCAConfig must be an instance of {kind.__name__}, not {shown(given)}. Use "
-                    "simulate(..., "
-                    f"{name}=...) to give it as a string."
+                    f"{name} of a PCAConfig must be an instance of {kind.__name__}, not {shown(given)}. To give it as "
+                    f"a string, use simulate(..., {name}=...)."
                 )
         checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)
@@ -228,7 +230,7 @@ class PCAConfig:
             )
         if self.variants is not None and self.variants.call and self.missing == "local_mean":
             raise ConfigError(
-                f"variants looks at call rates, and with {option('missing', 'local_mean')} no site sends how many "
+                f"variants needs call rates, but with {option('missing', 'local_mean')} no site sends how many "
                 f"values a variant has. Use {option('missing', 'mean')}, or variants(call=0).",
                 setting="missing",
             )
@@ -251,11 +253,11 @@ class PCAConfig:
             object.__setattr__(self, name, value)
 
     def _columns_with_ranges(self, ranges: Ranges, columns: tuple[str, ...] | None) -> tuple[str, ...]:
-        """Return the columns for which the budget has ranges, which are the columns of the run."""
+        """Return the columns of the run, which are the columns for which the budget has ranges."""
         if self.center is False:
             raise ConfigError(
-                f"With ranges of dp, rows are measured from the middles of their ranges, so {option('center', False)} "
-                "is not possible. Leave center out.",
+                f"With ranges of dp, the middle of its range is subtracted from each column, so "
+                f"{option('center', False)} is not possible. Leave center out.",
                 setting="center",
             )
         names = tuple(name for name, *_ in ranges)
@@ -304,20 +306,20 @@ class PCAConfig:
 
     @property
     def sources_of_covariates(self) -> tuple[str, ...]:
-        """The columns of a table that are covariates, or from which covariates are made."""
+        """The columns of a table from which the covariates are read."""
         if self.covariates is None:
             return ()
         return tuple(dict.fromkeys(source_of(name) or name for name in self.covariates.names))
 
     @property
     def columns_and_covariates(self) -> tuple[str, ...] | None:
-        """All columns that the run needs, features first, or None if it names no features."""
+        """All columns that the run needs, features first, or None if `columns` is not given."""
         if self.columns is None or self.covariates is None:
             return self.columns
         return (*self.columns, *self.covariates.names)
 
     def with_levels_of_covariates(self, categorical: Mapping[str, tuple[str, ...]]) -> PCAConfig:
-        """Replace each text column among the covariates by a covariate for each of its levels."""
+        """Return the configuration in which each text covariate is replaced by one covariate for each of its levels."""
 
         def spread(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(made for name in names for made in categorical.get(name, (name,))))
@@ -327,8 +329,9 @@ class PCAConfig:
 
     @property
     def begins(self) -> int | float:
-        """The number of components, or the fraction of the variance, with which the run begins. It is 1 if the run
-        finds the number.
+        """The number of components, or the fraction of the variance, with which the run begins.
+
+        It is 1 if the run finds the number itself.
         """
         if isinstance(self.n_components, str):
             return 1
@@ -336,7 +339,10 @@ class PCAConfig:
 
     @property
     def bits(self) -> int:
-        """The number of bits of blocks and products on the wire, if the configuration fixes it."""
+        """The number of bits for each entry of blocks and products in messages, as far as the configuration fixes it.
+
+        With wire="auto", it is the smallest number that `tol` allows, and a stage may use fewer bits.
+        """
         if self.wire != "auto":
             return BITS[self.wire]
         if self.tol is None:
@@ -356,16 +362,16 @@ class PCAConfig:
         """Whether the mean is subtracted, as requested or by the algorithm's default."""
         if self.adjust:
             return True
-        if self.center is None:  # scaled columns are centered, because deviations are from the mean
+        if self.center is None:  # Scaled columns are centered, because standard deviations refer to the mean.
             return self.algorithm.centers or self.scale is not None or self.categorical is not None
         return bool(self.center)
 
     def with_coding(self, coding: Coding, columns: tuple[str, ...]) -> PCAConfig:
-        """Return the configuration with these columns, once the levels of its text columns are known."""
+        """Return the configuration with these columns, and with a coding that lists all levels of the text columns."""
         return replace(self, columns=columns, categorical=coding.value)
 
     def plain(self) -> dict[str, Any]:
-        """Return the settings as plain values in the short form, without the seed from which the noise follows."""
+        """Return the settings as plain values in the short form, without the seed of the privacy noise."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"algorithm": self.algorithm.spec, "mask": self.mask and repr(self.mask)}
         values["channel"] = self.channel and repr(self.channel)
@@ -380,21 +386,24 @@ class PCAConfig:
         return values
 
     def check_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Refuse a checkpoint that cannot be written, or that would spend a privacy budget twice."""
+        """Raise an error if the checkpoint cannot be written, or if it could spend a privacy budget twice."""
         checks.parent("the checkpoint", path)
         compatible.check_options({**self.options, "checkpoint": str(path)})
 
 
-COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns that are no features
+COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns that are not features
 
 
 def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
-    """Return the column names in a setting: a text separated by commas, or a sequence of names."""
+    """Return the column names in a setting, which is a string of names separated by commas, or a sequence of names."""
     if not given:
         return ()
     names = tuple(given.split(",")) if isinstance(given, str) else given
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) and clean(name) for name in names):
-        raise ConfigError(f"{setting}={shown(given)} does not name columns. Write {option(setting, ['age', 'site'])}.")
+        raise ConfigError(
+            f"{setting}={shown(given)} does not name columns. Give names, for example "
+            f"{option(setting, ['age', 'site'])}."
+        )
     found = tuple(map(clean, names))
     if len({*found}) < len(found):
         raise ConfigError(f"{setting}={shown(given)} names a column twice. Name each column once.")
@@ -444,7 +453,7 @@ class PCAConfigOptions(TypedDict, total=False):
 
 
 class SimulationOptions(PCAConfigOptions, total=False):
-    """The keywords of a simulation in process. tol, min_rounds, max_rounds and patience go to the algorithm."""
+    """The keywords of a simulation in this process. tol, min_rounds, max_rounds and patience go to the algorithm."""
 
     min_nodes: int
     fraction: float | Callable[[int], Iterable[int]]

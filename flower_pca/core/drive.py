@@ -1,8 +1,8 @@
-"""`drive`: the loop that carries a run's messages over any transport. `rounds` yields after each message.
+"""The loop that carries a run's messages over any transport: `drive` returns the result, `rounds` yields messages.
 
-A transport has two methods: `present` and `ask`. A loop in one process, Flower's grid and a test's
-script are transports. A `Run` and a `Masked` run are driven in the same way. A transport with state of
-its own (a client's memory, a node's key) also returns this state for the checkpoint.
+A transport has two main methods: `present` and `ask`. A loop in one process, Flower's grid and the
+script of a test are transports. A `Run` and a `Masked` run are driven in the same way. If a transport
+has a state (for example a client's memory or a node's key), it also returns this state for the checkpoint.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 
 
 class Transport(Protocol):
-    """A way to carry messages, with `present` and `ask`. The other methods are for checkpoints."""
+    """A way to carry messages, with the methods `present` and `ask`. The other methods are for checkpoints."""
 
-    kind: ClassVar[str]  # the name of its checkpoints
+    kind: ClassVar[str]  # the kind of checkpoint that this transport writes, as a name
 
     def present(self) -> Iterable[int]:
         """Return the clients that can be reached now, in the order of their keys."""
 
     def ask(self, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """Return the answers of the clients named in the message, in this order, one at a time."""
+        """Send a message, and yield the answers of the clients that the message names, in the same order."""
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
         """Return the state of the transport for a checkpoint: plain values and arrays."""
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Restore the state that `keep` returned, which is stored with the run's own state."""
+        """Restore the state that `keep` returned, from a checkpoint that also contains the run's state."""
 
 
 class Driven(Protocol):
@@ -47,7 +47,7 @@ class Driven(Protocol):
 
     @property
     def algorithm(self) -> Any:
-        """The stage that the run is named after."""
+        """The algorithm or tracker whose name the run has."""
 
     @property
     def position(self) -> Position:
@@ -78,16 +78,16 @@ class Driven(Protocol):
         """Take the answers to the pending message."""
 
     def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these clients again although they were excluded, because they have been restarted."""
+        """Let these clients take part again although they were excluded, because they have been restarted."""
 
     def skip(self) -> None:
-        """Skip the pending message of a stage after the closing. Its figure is then missing from the result."""
+        """Skip the pending message of a stage after the closing. The stage's figure is then missing from the result."""
 
     def result(self) -> Result:
         """Return the result of a finished run."""
 
     def result_so_far(self) -> Result | None:
-        """Return the result of the finished steps, if the run has steps."""
+        """Return the result of the finished steps, or None if the run has no steps."""
 
     @abstractmethod
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -99,7 +99,7 @@ class Driven(Protocol):
 
 
 class WrappedRun(Driven):
-    """A run around another one. Its driver sees an ordinary run, and the inner run supplies most answers."""
+    """A run that wraps another run. For its driver it is an ordinary run, and most methods call the inner run."""
 
     @property
     @abstractmethod
@@ -108,7 +108,7 @@ class WrappedRun(Driven):
 
     @property
     def algorithm(self) -> Any:
-        """The stage that the run is named after."""
+        """The algorithm or tracker whose name the run has."""
         return self.within.algorithm
 
     @property
@@ -131,11 +131,11 @@ class WrappedRun(Driven):
         return self.within.estimate()
 
     def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these clients again although they were excluded, because they have been restarted."""
+        """Let these clients take part again although they were excluded, because they have been restarted."""
         self.within.readmit(clients)
 
     def skip(self) -> None:
-        """Skip the pending message of a stage after the closing. Its figure is then missing from the result."""
+        """Skip the pending message of a stage after the closing. The stage's figure is then missing from the result."""
         self.within.skip()
 
     def result(self) -> Result:
@@ -143,32 +143,32 @@ class WrappedRun(Driven):
         return replace(self.within.result(), history=self.history)
 
     def result_so_far(self) -> Result | None:
-        """Return the result of the finished steps, if the run has steps."""
+        """Return the result of the finished steps, or None if the run has no steps."""
         return (found := self.within.result_so_far()) and replace(found, history=self.history)
 
 
 class ContinuedRun(WrappedRun):
-    """A run whose first message determines the rest: the run of that message, followed by a second run.
+    """A run of two parts. The first run asks one message, and its answers determine the second run.
 
     Parameters
     ----------
     first : Driven
-        The run of the first message.
+        The run that asks the first message.
     """
 
     def __init__(self, first: Driven) -> None:
         self._first = first
         self._run: Driven | None = None
-        # The history of the first message, for a run that continues from a checkpoint
+        # A run that continues from a checkpoint takes the history of the first message from the checkpoint.
         self._earlier: History | None = None
 
     @abstractmethod
     def _rest(self) -> Driven:
-        """Make the second run, after the first message has been answered."""
+        """Return the second run, which is made when the first message has been answered."""
 
     @property
     def within(self) -> Driven:
-        """The run of the first message, and later the second run."""
+        """The present run: the first run, or later the second run."""
         return self._run or self._first
 
     @property
@@ -200,20 +200,20 @@ class ContinuedRun(WrappedRun):
         return {**header, "first": earlier.to_json(), "settled": self._run is not None}, arrays
 
     def _restore(self, run: Driven | None, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Continue from a `checkpoint`, in this run, or in the run of the first message if `run` is None."""
+        """Continue from a `checkpoint` with `run` as the second run, or with the first run if `run` is None."""
         (run or self._first).restore(header, arrays)
         if run is not None:
             self._run, self._earlier = run, History.from_json(header["first"])
 
 
 class Watcher:
-    """The base class of objects that are called as a run proceeds. Subclasses override the calls that they need."""
+    """The base class of objects that `drive` calls after every message. Subclasses override the methods they need."""
 
     def before_keeping(self, run: Driven) -> None:
-        """Act on a message before its checkpoint is written. After a restart, the call may be repeated."""
+        """React to a message before its checkpoint is written. After a restart, the call may be repeated."""
 
     def after_message(self, run: Driven) -> None:
-        """Act on a message after its checkpoint is written."""
+        """React to a message after its checkpoint is written."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class OnRound(Watcher):
     function: Callable[[Any], None] | None
 
     def after_message(self, run: Driven) -> None:
-        """Call the function."""
+        """Call the function with the run."""
         if self.function is not None:
             self.function(run)
 
@@ -232,7 +232,7 @@ Step: TypeAlias = Callable[[Broadcast], bool]
 
 
 def rounds(run: Driven, transport: Transport, step: Step | None = None) -> Iterator[Broadcast]:
-    """Carry a run's messages one by one, and yield each message after its answers are taken.
+    """Send a run's messages one by one, and yield each message after the run has used its answers.
 
     Parameters
     ----------
@@ -241,8 +241,8 @@ def rounds(run: Driven, transport: Transport, step: Step | None = None) -> Itera
     transport : Transport
         The transport that carries the messages.
     step : Step or None, default=None
-        A function that sends a message and lets the run advance, in place of the transport's `ask`. It returns whether
-        the run has advanced.
+        A function that sends a message and passes the answers to the run, in place of the transport's `ask`. It
+        returns whether the run has advanced.
     """
     while (message := run.pending(transport.present())) is not None:
         if step is None:
@@ -260,7 +260,7 @@ def drive(
     watchers: Sequence[Watcher] = (),
     step: Step | None = None,
 ) -> Result:
-    """Carry all messages of a run, and return its result.
+    """Send all messages of a run, and return its result.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def drive(
     watchers : sequence of Watcher, default=()
         The objects that are called after every message, in this order.
     step : Step or None, default=None
-        A function that sends a message and lets the run advance: see `rounds`.
+        A function that sends a message and passes the answers to the run: see `rounds`.
     """
     if checkpoint is None:
         for message in rounds(run, transport, step):
@@ -292,7 +292,7 @@ def drive(
 def _drive_with_checkpoint(
     run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher], step: Step | None
 ) -> Result:
-    """Do the work of `drive` with a file for the state of run and transport, until the run is finished."""
+    """Send all messages of a run with a checkpoint in the file `path`, and return its result."""
     trail, checkpoint = files.Trail(path), Checkpoint(path, transport.kind)
     if (found := checkpoint.read()) is not None:
         header, arrays = found
@@ -306,7 +306,7 @@ def _drive_with_checkpoint(
         del message
         for watcher in watchers:
             watcher.before_keeping(run)
-        # The steps come first, because the checkpoint refers to them.
+        # The steps are written first, because the checkpoint refers to them.
         steps = trail.add(run.position.state)
         header, arrays = run.checkpoint(steps=False)
         own, beside = transport.keep()

@@ -1,10 +1,12 @@
-"""Test whether a block that began with known components may miss a larger direction of the rows.
+"""The test whether a block that began with known components may miss a larger direction of the rows.
 
-Components of other rows may be orthogonal to a direction of these rows. Their residuals are then
-small, and do not show this direction. The block therefore also has random columns. A direction v has a
-projection of at least `overlap` onto them, and a product with C multiplies it by v's eigenvalue. After
-some products, the random columns without their part along the components may be too short for an
-eigenvector with the eigenvalue of the last component. Then no such direction exists.
+A run may start from the components of other rows, for example of an earlier run. These components may be
+orthogonal to a leading direction of the present rows. Their residuals are then small, and do not show
+this direction. The block therefore also has random columns. The projection of an eigenvector v onto
+the random columns has at least the length `overlap`, and every product with C multiplies this projection
+by v's eigenvalue. After some products, the random columns without their part along the components may be
+too short to contain an eigenvector with a larger eigenvalue than the last component. This proves that no
+such eigenvector is hidden.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-_UNLIKELY: Final = 1e-3  # the probability that a direction's projection is below `overlap`
-LARGER: Final = 1.001  # An eigenvalue counts as larger if it exceeds the last wanted one by this factor.
+_UNLIKELY: Final = 1e-3  # the probability that a direction's projection is shorter than `overlap`
+LARGER: Final = 1.001  # factor by which an eigenvalue must exceed the last wanted eigenvalue to count as larger
 
 
 def overlap(d: int, p: int) -> float:
-    """Return a bound that a direction's projection onto p random orthonormal columns exceeds, 999 times in 1,000.
+    """Return a length that a direction's projection onto p random columns in d dimensions exceeds, 999 times in 1,000.
 
-    Its square has the distribution Beta(p / 2, (d - p) / 2).
+    The square of the projection's length has the distribution Beta(p / 2, (d - p) / 2).
     """
     from scipy.special import betaincinv
 
@@ -50,7 +52,7 @@ class Traces:
 
     @classmethod
     def begin(cls, Z: Array, k: int) -> Traces:
-        """Begin with a block whose columns after the first k are random."""
+        """Return the traces of a block Z whose columns after the first k are random."""
         d, p = Z.shape
         return cls(np.eye(p)[:, k:], overlap(d, p - k))
 
@@ -61,10 +63,10 @@ class Traces:
         return replace(self, left=left)
 
     def times(self, R: Array, last: float) -> Traces:
-        """Update the columns after a product C Z = Z' R, where Z' is the next block."""
+        """Return the traces after a product C Z = Z' R, where Z' is the next block and `last` the last eigenvalue."""
         return replace(self, left=R @ self.left / max(last, np.finfo(float).tiny))
 
     @property
     def hide(self) -> bool:
-        """Whether the columns may still hold a direction that is larger than the last component."""
+        """Whether the columns may still hide a direction with a larger eigenvalue than the last component."""
         return self.left.size > 0 and float(np.linalg.norm(self.left, 2)) >= self.least

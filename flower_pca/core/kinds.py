@@ -5,30 +5,30 @@ stage defines its answer once, in `Stage.parts(arrays, d)`. This method returns 
 this message and rows with d columns. It depends on the message only, so server and client get the same
 result:
 
-- the server refuses an answer with other names or shapes (`core.replies`), and takes the bounds for fixed point from
-  the kinds (`Stage.bounds`);
-- masks cover all numbers of these shapes, so under masks all sides must be known;
-- a node withholds its local results (`clients.base`), and counts the numbers that it sends (`clients.storage`);
-- the audit interprets an answer by its kinds (`audit.view`).
+- The server refuses an answer with other names or shapes (`core.replies`), and derives the bounds for fixed-point
+  numbers from the kinds (`Stage.bounds`).
+- Masks cover all numbers in arrays of these shapes, so under masks the length of every side must be known.
+- A node withholds its local results (`clients.base`), and counts the numbers that it sends (`clients.storage`).
+- The audit interprets an answer by its kinds (`audit.view`).
 
 All properties of a kind are in its row of the table below. No other code tests for a certain kind, so a
 stage may define a new kind.
 
-`Ask` describes an array of a message, and what a node checks before it uses the array. A stage
+`Ask` describes an array of a message, and the checks that a node makes before it uses the array. A stage
 defines its messages once, in `Stage.asks`, by the names of the arrays. A node compares every message
-with the stage of its own package (`clients.policy.limits`), and refuses arrays that the stage does not
-name. So every array that a node uses is checked for size and range.
+with the stage in its own copy of the package (`clients.policy.limits`), and refuses arrays that the
+stage does not name. So every array that a node uses is checked for size and range.
 
     BLOCK     d x p, multiplied with the rows
     BASIS     a BLOCK with at least one column
     VECTOR    one number for each column of the rows
     MATRIX    p x q, small
     VALUES    numbers that are not negative, and by which the node may divide
-    WIDTH     the number of columns that the node makes
+    WIDTH     the number of columns that the node computes
     COLUMNS   the number of columns of the rows of the run
-    STEPS     how often the node repeats its work
-    ROUNDS    STEPS, but at least one
-    SEED      the seed of random numbers that both sides make
+    STEPS     the number of times that the node repeats its work
+    ROUNDS    the same as STEPS, but at least one
+    SEED      the seed of random numbers that server and node both draw
     FLAG      true or false
     number    any other number, in a range
     index     a whole number: a step, an attempt, or a row of a table
@@ -47,17 +47,17 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 
-MOST_STEPS: Final = 10_000  # the most products that a node computes for one message
-# The smallest divisor, except for 0, which stands for "no divisor"
-SMALLEST: Final = 1e-150
+MOST_STEPS: Final = 10_000  # maximum number of products that a node computes for one message
+SMALLEST: Final = 1e-150  # the smallest divisor, except for 0, which means "no divisor"
 _SHAPES: Final = ("one number", "a vector", "a matrix")
-_SHOWN: Final = 50  # the most characters of a refused number in an error
+_SHOWN: Final = 50  # maximum number of characters of a refused number in an error
 
 
 class Message(dict[str, Array]):
-    """The arrays of a message at a node. Reading a missing array raises an error that names the array.
+    """The arrays of a message at a node. Access to a missing array raises an error that names the array.
 
-    Which arrays a message needs depends on its other arrays, so the stage finds missing arrays as it reads.
+    The other arrays of a message determine which arrays it needs. So a missing array is noticed only when
+    the stage reads it.
     """
 
     def __missing__(self, name: str) -> Array:
@@ -73,7 +73,7 @@ class Ask:
     dimensions : int
         The number of dimensions.
     least : float
-        The least allowed entry.
+        The smallest allowed entry.
     most : float
         The largest allowed entry.
     whole : bool
@@ -81,21 +81,21 @@ class Ask:
     divides : bool
         Whether entries are divisors: never negative, and either 0 or not close to 0.
     by_column : bool
-        Whether the first side has the number of columns of the rows.
+        Whether the array has one entry or one row for each column of the client's rows.
     filled : bool
-        Whether there must be at least one column.
+        Whether the array must have at least one column.
     makes_columns : bool
-        Whether the number says how many columns the node makes.
+        Whether the number is the number of columns that the node computes.
     of_rows : bool
-        Whether the node makes at most as many columns as it has rows.
+        Whether the node computes at most as many columns as it has rows.
     own : bool
         Whether these columns are local components, which take more memory.
     counts_columns : bool
-        Whether the number says how many columns the rows of the run have.
+        Whether the number is the number of columns of the client's rows.
     repeats : bool
-        Whether the number says how often the node repeats its work.
+        Whether the number is the number of times that the node repeats its work.
     each : bool
-        Whether single clients may get other numbers than the rest.
+        Whether the number may differ between clients.
     """
 
     dimensions: int = 0
@@ -113,7 +113,10 @@ class Ask:
     each: bool = False
 
     def fault(self, a: Array) -> tuple[str, str] | None:
-        """Return the rule that an array of a message breaks, and how it breaks the rule, or None."""
+        """Return the rule that an array of a message breaks, and a description of the fault, or None if it is valid.
+
+        For example, the rule is "a vector", and the fault is "has shape (2, 2)".
+        """
         if a.ndim != self.dimensions:
             return _SHAPES[self.dimensions], f"has shape {a.shape}"
         # Products of whole numbers could overflow.
@@ -125,7 +128,7 @@ class Ask:
             return "numbers", "has booleans"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
             return f"0 or at least {SMALLEST:g}", f"is {a}"[:_SHOWN]
-        # This refuses NaN as well, because no comparison with NaN holds.
+        # This condition also refuses NaN, because every comparison with NaN is false.
         if a.size and not self.least <= float(a.min()) <= float(a.max()) <= self.most:
             rule = f"at least {self.least:g}" if math.isinf(self.most) else f"from {self.least} to {self.most}"
             return rule, f"is {a}"[:_SHOWN]
@@ -135,7 +138,7 @@ class Ask:
 
     @property
     def by_client(self) -> Ask:
-        """The same description, for a number that may differ between clients."""
+        """The description of the same number, if it may differ between clients."""
         return replace(self, each=True)
 
 
@@ -152,36 +155,35 @@ ROUNDS: Final = replace(STEPS, least=1)
 SEED: Final = Ask(least=0, most=2**64 - 1, whole=True)
 FLAG: Final = Ask(least=0, most=1, whole=True)
 OWN_WIDTH: Final = replace(WIDTH, own=True)  # the number of a node's local components
-# The width of an array that has at most as many columns as the node has rows
-ROW_WIDTH: Final = replace(WIDTH, of_rows=True)
+ROW_WIDTH: Final = replace(WIDTH, of_rows=True)  # a WIDTH that the node limits to its number of rows
 POSITIVE: Final = Ask(divides=True)  # a divisor, or 0 for "no divisor"
 
 
 def number(least: float = -math.inf, most: float = math.inf) -> Ask:
-    """Describe any other number, in a range."""
+    """Return the description of a number with a minimum and a maximum."""
     return Ask(least=least, most=most)
 
 
 def index(most: int, *, least: int = 0) -> Ask:
-    """Describe a whole number: a step, an attempt or a row of a table."""
+    """Return the description of a whole number with a minimum and a maximum, such as the number of a step."""
     return Ask(least=least, most=most, whole=True)
 
 
 Shape: TypeAlias = tuple[int | None, ...]
 
-_LARGEST: Final = 1e140  # the largest entry, because sums of squares of larger numbers overflow
-_ORDINARY: Final = 1e270  # No entry is near the limit if the sum of squares is below this.
-_MOST_ROWS: Final = 10**12
+_LARGEST: Final = 1e140  # maximum entry of an answer, because sums of squares of larger numbers overflow
+_ORDINARY: Final = 1e270  # a sum of squares below this shows that no entry is near _LARGEST
+_MOST_ROWS: Final = 10**12  # maximum number of rows that a client can report
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The quantities that bound an answer: the rows of a client, and the columns with which they are multiplied.
+    """The quantities from which the bound on an answer follows.
 
     Attributes
     ----------
     n : int
-        The number of rows, or the largest possible number.
+        The number of rows of the client, or the largest possible number if it is unknown.
     least : int
         The smallest possible number of rows.
     squares : float
@@ -189,7 +191,7 @@ class Reach:
     d : int
         The number of columns of the rows.
     lengths : callable
-        Returns the length |z| of every column z with which the rows are multiplied: see `Part.of`.
+        A function that returns the length |z| of every column z with which the rows are multiplied: see `Part.of`.
     """
 
     n: int
@@ -199,12 +201,12 @@ class Reach:
     lengths: Callable[[], Array | float]
 
 
-Size: TypeAlias = Callable[[Array], Array]  # from an array to the size that is compared with a bound
+Size: TypeAlias = Callable[[Array], Array]  # a function that maps an array to the size that is compared with a bound
 Bound: TypeAlias = Callable[[Reach], Array | float]
 
 
 def _lengths(a: Array) -> Array:
-    # No entry is so large that its square overflows.
+    # The squares cannot overflow, because no entry exceeds _LARGEST.
     return np.asarray(np.sqrt(np.einsum("ij,ij->j", a, a)))
 
 
@@ -217,7 +219,7 @@ def _of_columns(reach: Reach) -> float:
 
 
 class AttackReading(Enum):
-    """A way in which an attacker can compute C_i times a block from an answer."""
+    """A way in which an attacker can compute the product of C_i and a block from an answer."""
 
     CENTERED = "C_i times the block of the opening, about the client's own mean"
     PRODUCT = "C_i times the array that the part is made with"
@@ -229,7 +231,7 @@ class AttackReading(Enum):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of quantity, in terms of a client's framed rows X_i, and of C_i = X_i'X_i.
+    """A kind of quantity in an answer. It is computed from X_i, the centered and scaled rows, or from C_i = X_i'X_i.
 
     Attributes
     ----------
@@ -238,30 +240,31 @@ class Kind:
     tells : str
         A description of what the quantity reveals about the rows of a node, for the node's operator.
     size : Size
-        Returns the size that is compared with the bound: one number, or one for each column.
+        A function that returns the size that is compared with the bound: one number, or one number for each column.
     bound : Bound or None
-        Returns an upper bound of the size by Cauchy-Schwarz, from what a client has sent about its rows, or None if
-        only the stage knows a bound: see `Stage.bounds`.
+        A function that returns an upper bound on the size, by Cauchy-Schwarz, from the client's report about its rows.
+        It is None if only the stage knows a bound: see `Stage.bounds`.
     counts_rows : bool
-        Whether it is the number of rows, as in the opening. Under noise it is always 1, so its sum counts clients.
+        Whether the quantity is the number of rows, as in the opening. Under noise it is always 1, so its sum counts
+        clients.
     whole : bool
-        Whether its entries are whole numbers, which stay exact under masks.
+        Whether the entries are whole numbers, which stay exact under masks.
     by_column : bool
-        Whether it has one number for each column of the rows, so that its length shows the number of columns.
+        Whether there is one number for each column of the rows, so that the length shows the number of columns.
     product : bool
-        Whether it is a product with C_i, whose size under masks follows from the opening.
+        Whether the quantity is a product with C_i, whose size under masks follows from the opening.
     own_block : bool
-        Whether it is a product with columns that the client chooses, which have length one.
+        Whether the quantity is a product with columns that the client chooses, which have length one.
     within_trace : bool
-        Whether its entries are at most trace(C) for every client if blocks are orthonormal.
+        Whether the entries are at most trace(C) for every client if blocks are orthonormal.
     single : bool
         Whether sums over clients have no meaning.
     square : bool
-        Whether it has as many numbers as C_i.
+        Whether the quantity has as many numbers as C_i.
     rounded : bool
-        Whether it consists of products, so that it may be sent in fewer bits: see `layers.precision`.
+        Whether the quantity consists of products, so that it may be sent in fewer bits: see `layers.precision`.
     reading : AttackReading or None
-        How an observer can compute C_i times a block from it, or None if there is no formula.
+        The way in which an observer can compute C_i times a block, or None if no formula is known.
     """
 
     name: str
@@ -303,9 +306,9 @@ class Kind:
 
 
 _TABLE: Final = {
-    # The number of rows, above 0, always named n
+    # This is the number of rows, at least 1. Its array is always named "n".
     "ROWS": Kind("rows", "the number of rows", counts_rows=True, whole=True),
-    # The number of something else: entries, outliers, clients
+    # This is a number of other things, for example of entries, outliers or clients.
     "COUNT": Kind(
         "count",
         "numbers of clients, or of entries that meet a condition",
@@ -313,7 +316,7 @@ _TABLE: Final = {
         bound=lambda reach: max(1.0, float(reach.n) * reach.d),
         whole=True,
     ),
-    # A histogram of the distances of rows from the components of the message
+    # This is a histogram of the distances of rows from the components in the message.
     "DISTANCES": Kind(
         "distances",
         "the number of rows at each distance from a basis that the server chooses",
@@ -321,25 +324,25 @@ _TABLE: Final = {
         bound=lambda reach: float(reach.n),
         whole=True,
     ),
-    # A single figure: a weight, a step, an objective
+    # This is a single number, for example a weight, a step size or an objective.
     "NUMBER": Kind("number", "single numbers such as a weight or a step size", bound=None),
-    # A sum of squares of the rows, or of their residuals
+    # This is a sum of squares of the rows, or of their residuals.
     "SQUARES": Kind(
         "squares",
         "the sum of squares of the rows outside the span of a basis that the server chooses",
         bound=_squares,
         within_trace=True,
     ),
-    # Mean squares of the rows, or of their coordinates in a basis, maybe weighted
+    # These are mean squares of the rows, or of their coordinates in a basis, and they may be weighted.
     "MEAN_SQUARES": Kind(
         "mean squares", "a mean of squares of the rows, or of their parts outside the span of a basis", bound=_squares
     ),
-    # One number for each column of the rows: sums, and sums of squares. The means and squared deviations of the
-    # opening are compared with its own squares.
+    # These are sums and sums of squares, one for each column of the rows. `core.claims` compares the means and squared
+    # deviations in an answer to the opening with the squares in the same answer.
     "COLUMNS": Kind(
         "columns", "the mean and the sum of squared deviations of each column", bound=_of_columns, by_column=True
     ),
-    # The largest |x| of each column, which is an entry of a row
+    # This is the largest |x| of each column, which is an entry of a row.
     "PEAKS": Kind(
         "peaks",
         "the largest absolute value of each column, which is one true entry",
@@ -347,9 +350,9 @@ _TABLE: Final = {
         by_column=True,
         single=True,
     ),
-    # The count, sums and squares of clipped rows in one vector
+    # This is one vector with the count, the sums and the squares of clipped rows.
     "MOMENTS": Kind("moments", "the number, the sums and the squares of clipped rows"),
-    # C_i Z, where the part names Z in `Part.of`
+    # This is C_i Z. `Part.of` is the name of Z.
     "PRODUCT": Kind(
         "product",
         "C Z",
@@ -360,7 +363,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.PRODUCT,
     ),
-    # C_i Z of rows that are centered at the client's own mean, which the answer contains as n and mean
+    # This is C_i Z with the rows centered at the client's own mean. The answer also contains the mean and n.
     "LOCAL_PRODUCT": Kind(
         "local product",
         "C Z with the rows centered at the node's own mean",
@@ -368,7 +371,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.CENTERED,
     ),
-    # A block that the client has chosen and multiplied, with columns of length one
+    # This is a block that the client has chosen and multiplied by C_i. Its columns have length one.
     "BLOCK": Kind(
         "block",
         "a basis near the leading eigenvectors of C",
@@ -377,7 +380,7 @@ _TABLE: Final = {
         single=True,
         rounded=True,
     ),
-    # C_i times a block that the client has chosen and does not send
+    # This is C_i times a block that the client chooses and does not send.
     "IMAGE": Kind(
         "image",
         "C times a basis near the leading eigenvectors of C",
@@ -388,7 +391,7 @@ _TABLE: Final = {
         within_trace=True,
         rounded=True,
     ),
-    # C_i itself, packed as in `algorithms.covariance`
+    # This is C_i itself, packed as in `algorithms.covariance`.
     "GRAM": Kind(
         "gram",
         "all of C at once",
@@ -398,11 +401,11 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.WHOLE,
     ),
-    # The leading eigenvectors of C_i, which are orthonormal, as `algorithms.one_shot` checks
+    # These are the leading eigenvectors of C_i. `algorithms.one_shot` checks that they are orthonormal.
     "EIGENVECTORS": Kind(
         "eigenvectors", "the leading eigenvectors of C", single=True, rounded=True, reading=AttackReading.EIGENVECTORS
     ),
-    # The leading eigenvalues of C_i, divided by the number of rows
+    # These are the leading eigenvalues of C_i, divided by the number of rows.
     "EIGENVALUES": Kind(
         "eigenvalues",
         "the leading eigenvalues of C",
@@ -410,7 +413,7 @@ _TABLE: Final = {
         bound=lambda reach: reach.squares / reach.least,
         single=True,
     ),
-    # The triangular factor R of X_i Z, for a block Z of the message
+    # This is the triangular factor R of X_i Z, for a block Z in the message.
     "FACTOR": Kind(
         "factor",
         "Z'CZ",
@@ -420,7 +423,8 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.FACTOR,
     ),
-    # X_i'Q T, where Q is the orthonormal factor that belongs to R, and T is the message's array for this client
+    # This is X_i'Q T, where Q is the orthonormal factor that belongs to R, and T is the array that the server sends to
+    # this client.
     "LIFTED": Kind(
         "lifted",
         "C times the directions that Z spans",
@@ -430,7 +434,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.LIFTED,
     ),
-    # A d x p matrix from which the server computes the next basis. It is as large as a product with C_i.
+    # This is a d x p matrix from which the server computes the next basis. It is as large as a product with C_i.
     "ESTIMATE": Kind(
         "estimate",
         "a matrix with a row for each column, computed step by step from C or from the rows",
@@ -438,11 +442,11 @@ _TABLE: Final = {
         within_trace=True,
         rounded=True,
     ),
-    # Second moments of coordinates in the basis, p x p
+    # This is a p x p matrix of second moments of coordinates in the basis.
     "SCORES": Kind(
         "scores", "second moments of the coordinates of the rows in a basis that the server chooses", bound=None
     ),
-    # A client's local components
+    # These are a client's local components, or products in their span.
     "COMPONENTS": Kind(
         "components",
         "the node's own components, or answers in their space",
@@ -459,21 +463,21 @@ KINDS: Final = tuple(_TABLE.values())
 
 @dataclass(frozen=True)
 class Part:
-    """One array of an answer.
+    """A description of one array of an answer.
 
     Attributes
     ----------
     shape : Shape
-        The length of each side. It is None if only the client knows it, or if it is d and d is not known yet.
+        The length of each side. A length is None if only the client knows it, or if it is d and d is not known yet.
     kind : Kind
         The kind of quantity.
     of : str
         The name of the array with which the rows are multiplied. The array is in the message, or in the answer if the
         client chooses it. By default, it is the first array of the message with this shape.
     own : bool
-        Whether the part contains a node's local results. A node that does not share these results sends zeros, or a
-        matrix without columns if only the client knows a side. A masked sum may contain such parts if their shape is
-        known, because nobody sees the part of a single node.
+        Whether the array contains a node's local results. A node that does not share these results sends zeros, or a
+        matrix without columns if only the client knows the length of a side. If all lengths are known, a masked sum may
+        contain the array, because nobody sees the array of an individual node.
     """
 
     shape: Shape = ()
@@ -483,11 +487,11 @@ class Part:
 
     @property
     def open(self) -> bool:
-        """Whether only the client knows one of the part's sides."""
+        """Whether only the client knows the length of one of the sides."""
         return None in self.shape
 
     def block(self, sent: Mapping[str, Array]) -> Array:
-        """Return the array of the message with which the rows are multiplied."""
+        """Return the array of the message with which the client multiplies its rows."""
         if self.of in sent:
             return sent[self.of]
         return next(Z for Z in sent.values() if Z.shape == self.shape)
@@ -500,19 +504,22 @@ MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)
 
 
 def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, str, str] | None:
-    """Return the name of the first invalid array, the rule that it breaks, and how it breaks the rule, or None."""
+    """Return the first fault in the arrays of an answer, or None if all arrays are valid.
+
+    A fault consists of the name of the array, the rule that it breaks, and a description of the fault.
+    """
     for name, part in parts.items():
         a = arrays[name]
         fits = a.shape == part.shape or _fits(a.shape, part.shape)
-        # Some machines have floats of 80 bits, which LAPACK does not support.
+        # Floats of 80 bits, which some machines have, are refused, because LAPACK does not support them.
         if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
             rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
             return name, rule, f"has shape {a.shape} and dtype {a.dtype}"
-        # The sum of squares usually shows at once that all entries are fine, without memory. It is not below
-        # the limit if an entry is NaN, and vdot emits no warnings.
+        # The sum of squares usually shows at once that all entries are valid, without additional memory. If an entry is
+        # NaN, the comparison is false, and vdot emits no warnings.
         if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
             continue
-        # The largest entry may also be NaN.
+        # If an entry is NaN, the largest entry is NaN, too.
         largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
         if not math.isfinite(largest):
             return name, "finite", f"has {int(a.size - np.isfinite(a).sum())} NaN or infinite entries"

@@ -1,18 +1,18 @@
-"""Layer: an addition to a run's messages and answers, with its server and client halves in one class.
+"""Layers, which are additions to a run's messages and answers. Server part and client part are in one class.
 
-A run lists its layers. The code of a layer that is not listed is never run, and clients do not import
-it. A message contains the arrays of its layers separately from the stage's arrays, under the layers'
-names: `Broadcast.layers`. A layer has four hooks:
+Every run has a list of its layers. If a layer is not in the list, its code is never run, and clients do
+not import it. A message contains the arrays of its layers separately from the stage's arrays, under the
+layers' names: `Broadcast.layers`. A layer has four hooks:
 
-| hook | where  | when                               | returns                                               |
-| ---- | ------ | ---------------------------------- | ----------------------------------------------------- |
-| ask  | server | after the stage has made a message | the message, with the layer's arrays                  |
-| read | client | before the stage's client half     | the work as the client half should see it             |
-| seal | client | after the client half              | the answer as it may leave the client                 |
+| hook | where  | when                               | returns                                                  |
+| ---- | ------ | ---------------------------------- | -------------------------------------------------------- |
+| ask  | server | after the stage has made a message | the message, with the layer's arrays                     |
+| read | client | before the stage's client part     | the work as the client part should see it                |
+| seal | client | after the stage's client part      | the answer as it may leave the client                    |
 | open | server | after answers were checked         | the answer, or at the end the sum, as the server uses it |
 
-The layers also add to the status and the result of a run. By default they add nothing. Masks are no
-layer: they are a run around a run.
+Layers may also add to the status and the result of a run. By default they add nothing. Masks are not a
+layer: they are a run that wraps another run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model, Result
 from flower_pca.core.stage import Arrays, Broadcast, Stage
 
-# The arrays of layers in a message, by the layer's name
+# `Sayings` holds the arrays of the layers in a message, by the name of the layer.
 Sayings: TypeAlias = Mapping[str, Arrays]
 
 
 class Who(NamedTuple):
-    """A client in a message: its position or partition-id, or -1 if it has none, and the name of its site."""
+    """The identity of a client: its position or partition-id, or -1 if it has none, and the name of its site."""
 
     position: int = -1
     name: str = ""
@@ -44,16 +44,16 @@ NOBODY: Final = Who()
 
 @dataclass(frozen=True)
 class Work:
-    """One client's half of one message, as the layers and the stage see it.
+    """The work of one client for one message, as the layers and the stage see it.
 
     Attributes
     ----------
     stage : type
-        The stage that asks.
+        The stage to which the message belongs.
     arrays : Arrays
         The arrays of the message.
     data
-        The client's rows, in the message's frame.
+        The client's rows, centered and scaled by the frame of the message.
     memory : Arrays
         The state that the client keeps for the stage.
     who : Who
@@ -61,13 +61,13 @@ class Work:
     bits : Bits
         The source of the client's noise.
     summed : int
-        The least number of answers in a sum, if the server sees only sums, and otherwise 1.
+        The minimum number of answers in a sum, if the server sees only sums, and otherwise 1.
     masked : bool
         Whether the answer will be masked.
     trusts : bool
         Whether the client relies on the noise of other clients in the sum.
     keeps : Arrays
-        The state that layers keep at the client in addition to the stage's state.
+        The state that the client keeps for the layers, in addition to the state for the stage.
     """
 
     stage: type[Stage[Any]]
@@ -90,26 +90,26 @@ class Layer:
     Attributes
     ----------
     name : str
-        The name in messages. In records, the names of its arrays begin with this name and a dot.
+        The name of the layer in messages. In records, the names of its arrays begin with this name and a dot.
     binding : bool
-        Whether the number of messages is fixed before the run begins.
+        Whether the layer fixes the number of messages before the run begins.
     by_row : bool
-        Whether its client half needs rows, even if a client answers from fixed statistics.
+        Whether the layer's client part needs rows even if a client answers from fixed statistics.
     """
 
     name: ClassVar[str]
     binding: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
 
-    # The four hooks
+    # The next four methods are the hooks.
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        """Return the message as it is sent."""
+        """Return the message as the server sends it."""
         return message
 
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
-        """Return the work as the stage's client half, or the next layer, should see it."""
+        """Return the work as the next layer, or the stage's client part, should see it."""
         return work
 
     @staticmethod
@@ -118,18 +118,21 @@ class Layer:
         return up
 
     def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
-        """Decode the answer to message `number` of the client at `position`, or the sum if `position` is None."""
+        """Return the decoded answer from the client at `position` to message `number`.
+
+        If `position` is None, `arrays` is the sum of all answers.
+        """
         return arrays
 
     def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
-        """Return the answer of this client with the weight that it has in a sum."""
+        """Return the client's answer, multiplied by the weight of this client in the sum."""
         return arrays
 
-    # Additions to the status and the result of a run
+    # The following methods add to the status and the result of a run.
 
     @property
     def mark(self) -> str:
-        """A text that must be the same in a checkpoint and in a run that continues from it, or "" if there is none."""
+        """A string that must be equal in a checkpoint and in a run that continues from it, or "" for no requirement."""
         return ""
 
     def deviation_of_one(self, *, opening: bool) -> float:
@@ -137,30 +140,30 @@ class Layer:
         return 0.0
 
     def divide(self, needed: int) -> Self:
-        """Return the layer for a masked sum that needs the answers of this many clients."""
+        """Return the layer for masked sums, of which each needs the answers of `needed` clients."""
         return self
 
     def inform(self, state: Any) -> Any:
-        """Return the state of a stage with what the stage must know about the layer."""
+        """Return the state of a stage, completed by the facts about the layer that the stage needs."""
         return state
 
     def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
-        """Return the layer and the allowed algorithm after a sum of answers to this stage was lost."""
+        """Return the layer and the algorithm with which the run continues after a sum of this stage was lost."""
         return self, algorithm
 
     def reopen(self) -> None:
-        """Refuse to repeat the opening if the configuration does not allow it."""
+        """Raise an error if the run must not repeat the opening."""
 
     def end(self, model: Model) -> Model:
-        """Return the model at the end of the algorithm, with the additions of the layer."""
+        """Return the model at the end of the algorithm, with the figures that the layer adds."""
         return model
 
     def measure(self, model: Model) -> Model:
-        """Return the model after the closing. A binding layer sets the status in place of the algorithm."""
+        """Return the model after the closing. A binding layer sets the status of the run instead of the algorithm."""
         return model
 
     def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
-        """Return the result with the privacy spent, for a run in which messages of these stages were answered."""
+        """Return the result with the privacy budget that the run has spent on answers to these stages."""
         return result
 
 
@@ -168,12 +171,15 @@ is_binding: Final = operator.attrgetter("binding")
 
 
 def flat(layers: Sayings) -> Arrays:
-    """Return the arrays of all layers in one table, whose keys are the layer's name, a dot, and the array's name."""
+    """Return the arrays of all layers in one dictionary. A key is the layer's name, a dot, and the array's name."""
     return {f"{layer}.{name}": a for layer, arrays in layers.items() for name, a in arrays.items()}
 
 
 def split(arrays: Arrays, names: Sequence[str]) -> tuple[Arrays, dict[str, Arrays]]:
-    """Split such a table into the stage's own arrays and the arrays of these layers."""
+    """Return the stage's arrays, and the arrays of each of these layers, from a dictionary with all arrays.
+
+    `flat` has made the keys of the layers' arrays.
+    """
     own, layers = dict(arrays), dict[str, Arrays]()
     for full in arrays:
         layer, dot, name = full.partition(".")

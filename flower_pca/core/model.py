@@ -1,4 +1,4 @@
-"""Model: all that a run knows so far. It is immutable, and every stage returns a new one."""
+"""Model: all results of a run so far. A model is immutable, and every stage returns a new model."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
 
-_ROUNDING: Final = 1e-12  # the rounding error of a share of the variance
+_ROUNDING: Final = 1e-12  # an upper bound on the rounding error of a share of the variance
 _TIED: Final = 1e-12  # a gap below this share of the first eigenvalue counts as 0
 # An eigenvalue of at most this multiple of eps times the first eigenvalue counts as 0.
 _ZERO: Final = 64.0
-# The largest tangent of the angle between a Ritz vector and its eigenvector that `_next_at_most` allows for.
-# With 1 and 3, the gap was wrong in some of 700 runs on tied eigenvalues, and with 5 in none of them. With 10,
-# four rounds of ssi with three additional columns did not detect a gap of 17 %.
+# `_next_at_most` assumes that the tangent of the angle between a Ritz vector and its eigenvector is at most this. With
+# a limit of 1 or 3, the gap was wrong in some of 700 runs on tied eigenvalues, and with 5 in none of these runs. With
+# 10, four rounds of ssi with three additional columns did not detect a gap of 17 %.
 _LARGEST_TANGENT: Final = 5.0
 # Under masks, the sum of squares outside of the components has this relative precision.
 _MASKED_PRECISION: Final = 1e-6
-# Rounding errors of several messages add up in a product that builds on earlier products. Over 400 runs, the products
-# of krylov were off by at most 2.1 times the bound for one message, and 95 % of them by at most 0.7 times.
+# A product that depends on earlier products accumulates the rounding errors of several messages. In 400 runs, the
+# errors of the products of krylov were at most 2.1 times the bound for one message, and 95 % of them at most 0.7 times.
 _ADDED_UP: Final = 2.0
-_SAME_SUM: Final = 1e-9  # Two sums with at most this relative difference count as sums of the same rows.
-# Up to this sine, components count as found although their eigenvalues are tiny.
+_SAME_SUM: Final = 1e-9  # maximum relative difference between two sums over the same rows
+# If the estimated sine is at most this, components count as found although their eigenvalues are tiny.
 _SMALL_SINE: Final = 0.1
 
 
@@ -48,29 +48,29 @@ class Claim:
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of clients' answers, if not all clients count the same.
+    """The weights of clients' answers, if clients have different weights.
 
     Attributes
     ----------
     weights : dict
         The weight of each client's rows, by client. It is empty if all weights are 1.
     most : float
-        A bound on the part of C that one client contributes, in norm and relative to the trace, including the effect of
-        its absence on the mean. 1 means that there is no bound.
+        A bound on the part of C that one client contributes, in norm and relative to the trace. It includes the change
+        of the mean if the client were missing. 1 means that there is no bound.
     """
 
     weights: dict[int, float] = field(default_factory=dict)
     most: float = 1.0
 
     def of(self, clients: Iterable[int]) -> Array:
-        """Return the weights of these clients. A client that came after the opening gets the smallest weight."""
+        """Return the weights of these clients. A client that joined after the opening gets the smallest weight."""
         least = min(self.weights.values(), default=1.0)
         return np.array([self.weights.get(client, least) for client in clients])
 
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """The figures of an earlier run, by which the present run recognizes the same rows.
+    """The figures of an earlier run. By these figures, the present run recognizes whether it has the same rows.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class EarlierRun:
     trace : float
         The total sum of squares of these rows in the frame.
     values : ndarray
-        Sums of squares along the components that the new run begins with.
+        Sums of squares along the components with which the present run begins.
     angle : float or None
         The largest remaining angle of the components, or None if the earlier run reported none.
     """
@@ -117,48 +117,51 @@ class Model:
     Attributes
     ----------
     n_components : int or float
-        The number of components, or the fraction of the variance that decides it.
+        The number of components, or the fraction of the variance that determines this number.
     center, scale, seed, missing
         See `PCAConfig`.
     steps : int or None
-        The number of steps of a tracker, or None to continue until the data end.
+        The number of steps of a tracker, or None if the tracker continues until the data end.
     warm : bool
         Whether the run began with components that were known before.
     earlier : EarlierRun or None
         The figures of the run that found these components, or None if they are unknown.
     summed : bool
-        Whether the server sees only sums of answers, and no answer of a single client.
+        Whether the server sees only sums of answers, and no individual answer.
     public : Frame
         The public mean and scale of the columns, which the opening uses: see `DP.ranges`.
     frame : Frame
         The mean and scale of all clients together.
     n, d : int
-        The number of rows of all clients together, and the number of columns.
+        The total number of rows of all clients, and the number of columns.
     wanted : tuple of str or None
         The columns that the run names, in its order, or None for all columns of the clients.
     shared : tuple of str
-        The indicator columns, which are divided by the root of their mean, the share of rows with a 1.
+        The indicator columns, which are divided by the square root of their mean, which is the share of rows with a 1.
     covariates : Covariates or None
-        The columns that are no features, as the run requests them, or None if there are none.
+        The columns that the run requests and that are not features, or None if the run requests no such column.
     explain : tuple of str
-        The covariates whose share of the components is requested. "site" stands for the site itself.
+        The covariates for which the result should report how much of each component they explain. "site" stands for
+        the site itself.
     heading : Heading or None
         The columns of the clients, or None while they are unknown.
     split : Split or None
-        How clients prepare their own columns if they hold different columns of the same people, or else None.
+        The description of how clients prepare their columns, if they hold different columns of the same people. In
+        other runs None.
     clients : int
-        The number of clients in the sums if rows may not be counted exactly, or else 0.
+        The number of clients in the sums if the number of rows must stay private, or else 0.
     trace : float
         trace(C), the total sum of squares in the frame.
     claims : dict
-        The claims that clients have made about their rows in the opening. It is empty if the server sees only sums, or
+        The reports that clients have made about their rows in the opening. It is empty if the server sees only sums, or
         noisy answers.
     counted : Weights or None
         The weights of clients' answers if an opening has set them, or else None.
     answers : str
         "fixed" if every client answers from fixed statistics of its rows, or else "rows".
     sizes : ndarray or None
-        Root mean squares of the columns in their own units, about the mean if it is subtracted, or None under noise.
+        The root mean square of each column in the units of the data, or the standard deviation if the mean is
+        subtracted. None under noise.
     offset : float
         n times the squared length of the mean in the frame if it is not subtracted, or else 0.
     eps : float
@@ -178,42 +181,44 @@ class Model:
     beside_product : ndarray or None
         C times this direction, if the server knows this product.
     next_value : float or None
-        The Ritz value that follows the last wanted one, if it is known.
+        The Ritz value that follows the last wanted Ritz value, or None if it is unknown.
     next_residual : float
-        The residual of this Ritz value outside of the wanted components, which shows how far the value may be below the
-        eigenvalue.
+        The residual of this Ritz value outside of the wanted components. It shows how far this Ritz value may be below
+        the eigenvalue.
     rest : float or None
         The sum of squares outside of the wanted components, if the closing stage has measured it.
     noise : float
-        A bound on the norm of the noise of a privacy budget in the newest product, or else 0.
+        A bound on the norm of the privacy noise in the latest product, or 0 without differential privacy.
     rounding : float
         The relative rounding error of numbers in answers, 0 for 64 bits.
     shifted : float
-        A bound on the change of C, in norm, by a rounded mean, or else 0.
+        A bound on the change of C, in norm, that the rounding of the mean causes. 0 if the mean is not rounded.
     mask_noise : float
-        How far the noise of masked sums moves C z in norm, for a vector z of length 1, or else 0.
+        The length of the error of C z that the rounding in masked sums causes, for a vector z of length 1. 0 without
+        masks.
     rounds : int
         The number of rounds of the algorithm so far, including the rounds before a restart.
     restarts : int
-        How often the run returned to the opening because its set of clients had changed.
+        The number of times that the run repeated the opening because its set of clients had changed.
     status : Status or None
-        Why the algorithm ended.
+        The status with which the algorithm ended, or None before its end.
     pooled : bool
         Whether the components estimate the eigenvectors of the covariance of all rows.
     mse : float or None
         The mean squared reconstruction error of a row, if it was evaluated.
     histograms : ndarray or None
-        Counts of the distances of all clients' rows from the components, if the run monitors.
+        Histograms of the distances of all clients' rows from the components, if the run has the option `monitor`.
     histograms_of : str
-        "left out" if each of these rows was compared with the components without it, or "rows" if the components were
-        fitted to these rows.
+        "left out" if each row was compared with components that were computed without this row, or "rows" if the
+        components were fitted to all these rows.
     declined : str
-        The first client that has declined the algorithm's alternative in the opening, and the reason, or "".
+        A text with the first client that has declined the algorithm's alternative in the opening, and the reason, or
+        "".
     decisions : dict
         The choices that the run has made automatically, as sentences by subject.
     sites : dict
-        The figures of single clients from the opening, by name: see `stages.opening`. It is empty if the server does
-        not see the answers of single clients.
+        The figures of individual clients from the opening, by name: see `stages.opening`. It is empty if the server
+        does not see individual answers.
     left : dict
         The arrays that the algorithm passes to its closing stage and its result, by names that both know.
     """
@@ -275,8 +280,9 @@ class Model:
 
     @cached_property
     def k(self) -> int:
-        """The number of wanted components. For a fraction, it is the number of Ritz values needed to
-        exceed the fraction.
+        """The number of wanted components.
+
+        If a fraction of the variance is wanted, this is the number of Ritz values whose sum exceeds the fraction.
         """
         if isinstance(self.n_components, int):
             return self.n_components
@@ -289,7 +295,7 @@ class Model:
         return replace(self, basis=Z[:, :width], product=None, beside=Z[:, width:])
 
     def with_choice(self, what: str, why: str) -> Model:
-        """Return the model with a choice that the run has made: its subject, and a sentence with the reason."""
+        """Return the model with one more automatic choice: its subject `what`, and a sentence `why` with the reason."""
         return replace(self, decisions={**self.decisions, what: why})
 
     @cached_property
@@ -302,24 +308,24 @@ class Model:
 
     @property
     def unproven(self) -> bool:
-        """Whether the block began with components of other rows, so that it may miss a direction of these rows."""
+        """Whether the run started from components of other rows, so that it may miss a direction of its own rows."""
         return (self.warm or self.restarts > 0) and not self.again
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the columns in order, or None if columns go by position or clients keep the names."""
+        """The names of the columns in order, or None if columns have no names or clients do not send them."""
         return self.wanted or (None if self.heading is None else self.heading.names)
 
     @property
     def feature_digest(self) -> str:
-        """The SHA-256 of the sorted names, from clients that do not send the names themselves, or ""."""
+        """The SHA-256 of the sorted column names, if clients send only this digest, or ""."""
         if self.heading is None:
             return ""
         return self.heading.digest
 
     @property
     def units(self) -> int:
-        """The sum of `n` over the replies: the number of rows, or the number of clients if each counts as one."""
+        """The sum of "n" over the answers: the number of rows, or the number of clients if each client reports 1."""
         return self.clients or self.n
 
     @property
@@ -334,25 +340,26 @@ class Model:
 
     @property
     def residual(self) -> float:
-        """||C Z - Z Theta|| of the wanted columns, at least as large as noise or rounding in C Z."""
+        """The norm ||C Z - Z Theta|| over the wanted columns, but at least the size of noise or rounding in C Z."""
         assert self.residuals is not None
         assert self.values is not None
         residual = linalg.length(self.residuals[: self.k])
         return max(residual, self.noise, self.eps * float(self.values[0]))
 
     def product_errors(self, values: Array) -> Array:
-        """Return how far C z may be off by rounding, for unit vectors z with these Rayleigh quotients.
+        """Return bounds on the rounding error of C z, for unit vectors z with these Rayleigh quotients.
 
-        Residuals do not show this error, because an iteration converges to eigenvectors of what it was
-        sent. A client's C_i z is rounded by a share u of its length. Each C_i is positive semidefinite, so
-        the sum of |C_i z|^2 is at most theta theta_1. The mean was rounded too, and masked sums have noise.
+        Residuals do not show this error, because an iteration converges to eigenvectors of the rounded products.
+        The rounding error of C_i z is at most a share u of its length. Each C_i is positive semidefinite, so the
+        sum of |C_i z|^2 is at most theta theta_1, where theta is the Rayleigh quotient of z and theta_1 the
+        largest. The rounded mean and the rounding in masked sums add to the error.
         """
         sizes = np.sqrt(np.maximum(values, 0.0) * max(float(np.max(values)), 0.0))
         return np.asarray(_ADDED_UP * np.hypot(self.rounding * sizes, self.mask_noise) + self.shifted)
 
     @property
     def gap(self) -> float:
-        """A lower bound on the distance of the last wanted eigenvalue from the next one."""
+        """A lower bound on the distance of the last wanted eigenvalue from the next eigenvalue."""
         assert self.values is not None
         return float(self.values[self.k - 1]) - self._next_at_most
 
@@ -360,13 +367,13 @@ class Model:
     def _next_at_most(self) -> float:
         """An upper bound on the eigenvalues of C outside of the wanted components.
 
-        The remaining trace bounds these eigenvalues. If there is a Ritz value a outside, with the
-        residual e, the largest eigenvalue is at most that of [[a, e], [e, b]], where b is the rest of
-        the trace. But a trace is a sum of many eigenvalues, which may all be small. So the Ritz value
-        gives a second bound: the eigenvalue exceeds the Ritz value by e tan(phi), where phi is the angle
-        between the two vectors. For vectors that began at random, no tangent above `_LARGEST_TANGENT` is expected.
-        A Ritz value below the mean of all further eigenvalues is not near the largest of them, so it gives
-        no bound.
+        The remaining trace is a bound on these eigenvalues. If a Ritz value a outside of the components is known,
+        with the residual e, the largest of these eigenvalues is at most that of [[a, e], [e, b]], where b is the
+        rest of the trace. But a trace is a sum of many eigenvalues, which may all be small. So the Ritz value gives
+        a second bound: the eigenvalue exceeds the Ritz value by e tan(phi), where phi is the angle between Ritz
+        vector and eigenvector. If the vectors began at random, no tangent above `_LARGEST_TANGENT` is expected. A
+        Ritz value below the mean of all further eigenvalues is not near the largest eigenvalue, so it gives no
+        second bound.
         """
         rest = self.left_out
         if self.next_value is None:
@@ -381,7 +388,10 @@ class Model:
 
     @cached_property
     def sine_estimate(self) -> float | None:
-        """The residual of the wanted columns divided by their gap, or None if the gap is not larger."""
+        """The residual of the wanted columns divided by their gap, or None if the gap is not larger than the residual.
+
+        This number is a bound on the sine of the angle between the computed and the exact span.
+        """
         assert self.values is not None
         if self.k >= self.d:
             return 0.0
@@ -392,7 +402,7 @@ class Model:
 
     @property
     def span(self) -> int:
-        """The number of wanted components whose eigenvalue is larger than rounding."""
+        """The number of wanted components with an eigenvalue larger than rounding errors."""
         assert self.values is not None
         least = _ZERO * self.eps * float(self.values[0])
         return int(np.sum(self.values[: self.k] > least))
@@ -405,7 +415,7 @@ class Model:
 
     @property
     def doubts(self) -> str:
-        """The doubts about the components that remain despite small residuals, as a clause for a status, or ""."""
+        """The doubts about the components that remain despite small residuals, as words for a status, or ""."""
         assert self.values is not None
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
@@ -431,9 +441,9 @@ class Model:
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Orthonormal axes of the wanted components' span, (d, r), and the sums of squares along them.
+        """Orthonormal axes of the wanted components' span, (d, r), and the sums of squares along these axes.
 
-        They are the components and their values, unless the components are not orthonormal.
+        If the components are orthonormal, the axes are the components themselves.
         """
         assert self.values is not None
         Z = self.columns[:, : self.k]
@@ -451,7 +461,7 @@ class Model:
         return self.basis
 
     def power_start(self) -> Array:
-        """Return orth(C Z) if the product C Z is known, and otherwise Z. This power step needs no message."""
+        """Return orth(C Z), a power step without a message, if the product C Z is known. Otherwise return Z."""
         if self.product is None:
             return self.columns
         return linalg.orth(self.product)
@@ -468,16 +478,17 @@ class Result(Protocol):
 
 
 class ResultClass(Protocol):
-    """A class of results, which makes a result from the model at the end of a run."""
+    """A class whose method `of` makes a result from the model at the end of a run."""
 
     def of(self, model: Model, /, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Result:
-        """Make the result of a run from its algorithm's spec, its history and the plain configuration."""
+        """Return the result of a run, from its model, algorithm, history and plain configuration."""
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
-    """Return how many leading values exceed `fraction` of the trace in sum, or None if even all of them do not.
+    """Return the smallest number of leading values whose sum exceeds `fraction` of the trace.
 
-    A sum that equals the fraction up to rounding errors does not exceed it.
+    Return None if the sum of all values does not exceed the fraction. A sum that equals the fraction up to
+    rounding errors does not exceed it.
     """
     share = np.ones(len(values))
     if trace > 0:
@@ -495,7 +506,7 @@ def _near(a: Array | float, b: Array | float, unit: Array | float) -> bool:
 
 
 def _agree(a: Array | None, b: Array | None, unit: Array | float) -> bool:
-    """Return whether both values are missing, or both are near each other."""
+    """Return whether both values are None, or both differ only by rounding errors."""
     if a is None or b is None:
         return a is b
     return len(a) == len(b) and _near(a, b, unit)

@@ -1,9 +1,8 @@
-"""Position: where a run is. It holds the current stage with its state, and what is known so far.
+"""Position: the current stage of a run with its state, and all results so far.
 
-A run moves through its stages by their roles. Each row of the table is a method of `Position` that
-returns a new position:
+A run moves through its stages by their roles. The table shows how the run continues when a stage is done:
 
-| from      | when the stage is done                      | to                                                     |
+| from      | condition                                   | to                                                     |
 | --------- | ------------------------------------------- | ------------------------------------------------------ |
 | OPENING   | if this opening was the `last`              | CLOSING                                                |
 |           | otherwise                                   | a stage BEFORE the algorithm, or ALGORITHM             |
@@ -12,14 +11,13 @@ returns a new position:
 |           | costs less, and the run may choose          |                                                        |
 |           | the set of clients has changed              | OPENING, with the block of `Algorithm.restart`         |
 |           | otherwise                                   | CLOSING, or the end if there is none                   |
-| CLOSING   | a fraction of the variance needs more       | OPENING, with a block twice as wide                    |
+| CLOSING   | a fraction of the variance needs more       | OPENING, with twice as many columns                    |
 |           | otherwise                                   | AFTER, for example an evaluation, or the end           |
 | AFTER     | always                                      | the next such stage, or the end                        |
 | any       | a client is lost that the state belongs to  | OPENING; after the fifth time it is the `last` one     |
 
-A run of a tracker consists of its ALGORITHM alone.
-
-A checkpoint stores the position by `to_json`, and `restore` reads it.
+A run of a tracker consists only of its ALGORITHM. `to_json` stores the position in a checkpoint, and
+`restore` reads it.
 """
 
 from __future__ import annotations
@@ -44,19 +42,19 @@ from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import AsksAllClients, Stage, add
 from flower_pca.names.columns import Heading
 
-MAX_RESTARTS: Final = 5  # the most returns to the opening because the set of clients changed
-_FEW_RESTARTS: Final = 3  # Up to this many restarts, a run may return to the opening before its algorithm has ended.
-# The parts of a checkpoint that change without the model and the state.
+MAX_RESTARTS: Final = 5  # maximum number of repeated openings after changes of the set of clients
+_FEW_RESTARTS: Final = 3  # number of restarts up to which a run may repeat the opening while its algorithm still runs
+# A checkpoint stores these fields as plain values, in addition to the model and the state.
 _PLAIN_FIELDS: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _LOST_STATE: Final = (
-    ", but the result may differ from an undisturbed run, because clients had lost their state. Run it again"
+    ", but the result may differ from an undisturbed run, because clients had lost their state. Start the run again"
 )
 _ROUNDS_LOST: Final = (
-    ", of which some are lost, because a masked run starts again when clients change. Give it more rounds"
+    ", but some of these rounds are lost, because a masked run starts again when clients change. Raise max_rounds"
 )
 _FORMER: Final = (
     "clients have changed, but fewer rounds are left than a masked run needs to start again, so the components are "
-    "from the rows before the change. Give it more rounds"
+    "from the rows before the change. Raise max_rounds"
 )
 _BEGAN_AGAIN: Final = (
     "; clients had lost their state and began again, which may cost rounds: give every node a memory-dir"
@@ -64,21 +62,21 @@ _BEGAN_AGAIN: Final = (
 
 
 class Role(enum.IntEnum):
-    """The purpose of a stage, by its place in the run."""
+    """The purpose of a stage in the run."""
 
     OPENING, BEFORE, ALGORITHM, CLOSING, AFTER = range(5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """The position of a run: its current stage and state, and what is known so far.
+    """The position of a run: its current stage and state, and all results so far.
 
     Attributes
     ----------
     stages : tuple of Stage
         All stages of the run, in their order.
     model : Model
-        The knowledge of the run before the current stage.
+        The model before the current stage.
     state
         The state of the current stage, or of the last stage if the run is finished.
     index : int
@@ -94,10 +92,10 @@ class Position:
     disturbed : bool
         Whether a client has lost its state for the algorithm since the opening.
     changed : bool
-        Whether the chooser has replaced its first algorithm after some rounds.
+        Whether the chooser has replaced the algorithm that it chose first, after some rounds.
     chooser : ChoosesAlgorithm or None
-        The object that has chosen the algorithm, and chooses again after another opening. None if the configuration
-        names the algorithm.
+        The algorithm, such as `Auto`, that has chosen the present algorithm, and chooses again after another opening.
+        None if the configuration names the present algorithm.
     """
 
     stages: tuple[Stage[Any], ...]
@@ -116,7 +114,7 @@ class Position:
 
     @property
     def alternative(self) -> str:
-        """The alternative algorithm that the opening asks nodes about, usually ""."""
+        """The name of the algorithm for which the opening asks nodes whether they decline to serve it, usually ""."""
         chooser = self.chooser or self.algorithm
         if self.opening and isinstance(chooser, ChoosesAlgorithm):
             return chooser.alternative
@@ -136,12 +134,15 @@ class Position:
 
     @cached_property
     def algorithm(self) -> Any:
-        """The stage that the run is named after: an Algorithm, or a tracker."""
+        """The Algorithm or tracker whose name the run has."""
         return self.stages[self.place]
 
     @property
     def service(self) -> str:
-        """The stages that nodes must allow: the algorithm, and after plus signs the other stages that compare rows."""
+        """The names of the stages that nodes must allow, joined by plus signs.
+
+        The first name is the algorithm. The others are stages that compare rows.
+        """
         others = (*self.stages[1 : self.place], *self.stages[self.place + 2 :])
         beside = (stage.name for stage in others if stage.by_row)
         return "+".join((self.algorithm.name, *beside))
@@ -158,7 +159,7 @@ class Position:
 
     @property
     def columns(self) -> int:
-        """The number of columns, or 0 while it is unknown."""
+        """The number of columns, or 0 as long as it is unknown."""
         return self.model.d or self.model_now(whole=True).d
 
     @property
@@ -167,10 +168,10 @@ class Position:
         return self.stage.merging(self.state) is add
 
     def bounds(self, *, heard: bool) -> Mapping[str, Array | float]:
-        """Return bounds on the entries of an answer by name, or 0 if unknown.
+        """Return bounds on the entries of each array of an answer, or 0 if a bound is unknown.
 
-        `heard` says whether all clients that are asked answered the last message with the same rows.
-        Without an opening, bounds are known only in this case, because the rows of streams change.
+        `heard` is True if all clients that are asked answered the last message with the same rows. Without an
+        opening, bounds are known only in this case, because the rows of streams change.
         """
         bounds = self.stage.bounds(self.state, self.model)
         if self.opens or heard:
@@ -179,7 +180,7 @@ class Position:
 
     @property
     def over(self) -> Status | None:
-        """The status with which the run ends for any set of clients, or None if the run goes on or may go on."""
+        """The status with which the run ends, whatever clients are present, or None if the run may continue."""
         if self.index + 1 < len(self.stages) or (self.opens and self.role is Role.ALGORITHM):
             return None
         return self.stage.status(self.state)
@@ -199,7 +200,7 @@ class Position:
         return Call.SAMPLE
 
     def model_now(self, *, whole: bool) -> Model:
-        """Return the current knowledge. The product C Z is left out if the round was not `whole`."""
+        """Return the current model. The product C Z is left out if the round was not `whole`."""
         if self.is_finished:
             return self.model
         if self.role is not Role.ALGORITHM and self.stage.status(self.state) is None:
@@ -207,23 +208,26 @@ class Position:
         return self._finish(whole=whole)
 
     def _finish(self, *, whole: bool) -> Model:
-        """Return the model with the result of the current stage, which is done or is the algorithm."""
+        """Return the model with the result of the current stage. The stage is done, or it is the algorithm."""
         model = self.stage.finish(self.state, self.model)
         if self.role is Role.ALGORITHM and not whole:
             return replace(model, product=None)
         return model
 
     def _unsent(self, model: Model) -> Model:
-        """Replace a block that was already sent with the algorithm's next block, if the server sees only sums."""
+        """Return the model with a basis that no client has been sent, if the server sees only sums.
+
+        This basis is the algorithm's next block. If there is no such block, the model is unchanged.
+        """
         if not model.summed or self.role is not Role.ALGORITHM:
             return model
         block = self.algorithm.unsent(self.state)
         return model if block is None else replace(model, basis=block, product=None)
 
     def estimate(self, *, whole: bool) -> Array | None:
-        """Return the current basis (d x k), or all r columns while only their span is known.
+        """Return the current estimate of the components, as k columns, or None before the first basis.
 
-        Without a product, it is unknown which k directions of the span are wanted.
+        Without a product, it is unknown which k directions of the basis are wanted, so all columns are returned.
         """
         model = self.model_now(whole=whole)
         if model.basis is None:
@@ -236,14 +240,17 @@ class Position:
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
     def with_heading(self, heading: Heading | None, declined: str = "") -> Position:
-        """Add the columns of all clients once they are known, and the reason why a client declines the alternative."""
+        """Return the position with the clients' columns, if they were unknown so far.
+
+        `declined` is the reason of a client that declines the alternative algorithm, or "".
+        """
         if (model := self.model).heading is not None and not declined:
             return self
         model = replace(model, heading=model.heading or heading, declined=model.declined or declined)
         return replace(self, model=model)
 
     def take(self, total: Any, came: frozenset[int]) -> Position:
-        """Return the position after a complete round with this total from these clients."""
+        """Return the position after a complete round: the merged answers `total` of the clients `came`."""
         state = self.stage.server(self.state, total, came)
         return replace(self, state=state, halfway=self.opening and self.stage.status(state) is None)
 
@@ -252,22 +259,22 @@ class Position:
         return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
 
     def leave(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Position:
-        """Continue with the next stage, or return to the opening if the result is not good enough yet.
+        """Return the position at the next stage, or at the opening if the result is not good enough yet.
 
-        `status` says why the stage is done, `here` lists the clients that are present, and `layers` are the
-        layers of the run.
+        `status` is the status with which the stage ends, `here` lists the clients that are present, and
+        `layers` are the layers of the run.
         """
-        # With a binding layer, there is no further round or opening to correct a round that lacked clients.
+        # With a binding layer, no further round or opening can correct a round in which clients were missing.
         binding = any(map(is_binding, layers))
         now = replace(self, model=self._finish(whole=roll.whole or binding))
         if self.index < self.place:
             now = now.settle()
         elif self.role is Role.ALGORITHM:
             now = now._end(status, layers)
-            # In some algorithms, absent members count with their last answers.
+            # In some algorithms, the last answers of absent members still count.
             if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
-                # Two masked sums over the same columns, with and without a client, would reveal its answer. So
-                # under masks the columns always change.
+                # The difference of two masked sums for the same columns, one with a client and one without this
+                # client, would reveal the client's answer. So under masks, the columns always change.
                 if self._outlives(now.model):
                     return replace(now, model=replace(now.model, status=Status(Outcome.MAX_ROUNDS, _FORMER)))._at_next()
                 now = replace(now, model=now._unsent(now.model))
@@ -281,7 +288,7 @@ class Position:
         return now._at_next()
 
     def reconsider(self, *, whole: bool) -> Position:
-        """Change to the other algorithm if the rounds so far show that it costs less."""
+        """Return the position with the other algorithm if the rounds so far show that it costs less."""
         chooser = self.chooser
         if self.changed or self.role is not Role.ALGORITHM or not isinstance(chooser, ReconsidersChoice):
             return self
@@ -298,14 +305,14 @@ class Position:
 
     @property
     def samples(self) -> bool:
-        """Whether each round may ask different clients, and only some of the connected ones."""
+        """Whether each round may ask only some of the connected clients, and different clients than the last round."""
         if self.role is not Role.ALGORITHM or self.stage.fixed_set:
             return False
         return isinstance(self.stage, Iterative) or not self.opens
 
     @property
     def gains_by_opening(self) -> bool:
-        """Whether the algorithm is under way and another opening would lose nothing."""
+        """Whether the run may repeat the opening now, because the algorithm loses nothing by this."""
         algorithm = self.algorithm
         if not self.opens or self.role is not Role.ALGORITHM or self.stage.status(self.state) is not None:
             return False
@@ -318,9 +325,10 @@ class Position:
         return isinstance(algorithm, Iterative) and self.model.rounds >= algorithm.max_rounds
 
     def _open_once_more(self, roll: Roll) -> Position:
-        """Return to the opening, which measures the components on the clients present, and then close.
+        """Return the position at an opening that only measures the components on the present clients.
 
-        No round is left to remove the random part of a restart, or to find what new clients add.
+        The closing stage follows directly. No round is left to remove the random part of a restart, or to find
+        new directions of new clients.
         """
         model = self.model
         assert model.status is not None
@@ -335,7 +343,7 @@ class Position:
     def _end(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Position:
         """Return the position after the algorithm, with warnings added to its status."""
         algorithm = self.algorithm
-        # A closing message that measures the components detects wrong ones.
+        # If the closing message measures the components, it detects wrong components.
         if self.disturbed and algorithm.measured:
             status = Status(status.outcome, f"{status.words}{_BEGAN_AGAIN}")
         elif self.disturbed and status.outcome is Outcome.CONVERGED:
@@ -374,7 +382,7 @@ class Position:
         return any(stage.chooses for stage in self.stages[self.place + 1 : self.place + 2])
 
     def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Position:
-        """Add the result of the closing stage."""
+        """Return the position with the true residuals, and with the figures of the layers."""
         # With a privacy budget, residuals measure the noise and not the remaining error.
         model = self.model if binding else replace(self.model, status=self.algorithm.verify(self.model))
         for layer in layers:
@@ -388,17 +396,16 @@ class Position:
         return replace(self, index=index, last=False)
 
     def skip(self) -> Position:
-        """Skip the current stage, which must come after the closing, and continue with the next one."""
+        """Return the position at the next stage. Only a stage after the closing can be skipped."""
         if self.role is not Role.AFTER:
             raise RuntimeError(f"The run cannot skip stage {self.stage.name}, because later stages need its result.")
         return self._at_next()
 
     def _outlives(self, known: Model) -> bool:
-        """Return whether to keep the result for the former clients, because a new start would probably end
-        with a worse result.
+        """Return whether to keep the result for the former clients, because a new start would probably be worse.
 
-        Under masks, no column that these clients were sent may be sent to others, so a new start knows
-        nothing. The result must be complete without another message.
+        Under masks, columns that the former clients were sent must not be sent to other clients, so a new start
+        cannot use earlier results. The result must be complete without another message.
         """
         algorithm = self.algorithm
         if not (known.summed and self.role is Role.ALGORITHM and isinstance(algorithm, Iterative)):
@@ -409,21 +416,24 @@ class Position:
         return algorithm.max_rounds - rounds < rounds - self.model.rounds
 
     def outlive(self, layers: Sequence[Layer], *, whole: bool) -> Position | None:
-        """Continue with the closing and the result for the former clients, or return None to start the run again."""
+        """Return the position at the closing, with the result for the former clients, or None to start again."""
         if not self._outlives(self.model_now(whole=whole)):
             return None
         now = replace(self, model=self._finish(whole=whole))
         return now._end(Status(Outcome.MAX_ROUNDS, _FORMER), layers, anew=False)._at_next()
 
     def restart(self, roll: Roll, *, whole: bool) -> Position:
-        """Return to the opening, with the block that the algorithm restarts from."""
+        """Return the position at the opening, with the block from which the algorithm restarts."""
         known = self._unsent(self.model_now(whole=whole))
         # Before the opening is answered, the same block is sent again.
         begun = known.basis is None or not known.d
         return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)
 
     def reopen(self, block: Array | None, roll: Roll) -> Position:
-        """Return to the opening with this block in the old frame's coordinates, or without a block if it is None."""
+        """Return the position at the opening, with this block or, if it is None, without a block.
+
+        The block refers to columns that are scaled by the old frame.
+        """
         model, algorithm, last = self.model, self.algorithm, self.last
         assert isinstance(algorithm, Algorithm)
         # The new start continues the count, so that max_rounds limits all restarts together.
@@ -431,7 +441,7 @@ class Position:
             model = replace(model, rounds=algorithm.rounds(self.state))
         if model.restarts >= MAX_RESTARTS:
             tried = model.status is not None and model.status.outcome is Outcome.CLIENTS_CHANGED
-            tried = tried or self.role is Role.BEFORE  # The stage before the algorithm would be left out.
+            tried = tried or self.role is Role.BEFORE  # The last opening would skip the stage before the algorithm.
             if algorithm.fixed_set or model.basis is None or tried:
                 raise NotEnoughNodes(
                     f"The set of clients changed for the {model.restarts + 1}th time{roll.because}. Use ssi, "
@@ -448,21 +458,22 @@ class Position:
             # The opening multiplies raw rows, and scales the block itself once the scale is known.
             if model.frame.scale is not None:
                 block = block / model.frame.scale[:, None]
-        # The claims of clients belong to the old frame, and are collected again.
+        # The claims of clients belong to the old frame, so the opening collects new claims.
         model = replace(model, basis=block, product=None, claims={}, counted=None, declined="")
         model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
 
     def settle(self) -> Position:
-        """Set the algorithm that the run continues with, which the opening may have chosen."""
+        """Return the position with the algorithm that the chooser selects after the opening, if there is a chooser."""
         chooser = self.chooser or self.algorithm
         # The choice depends on the number of components, which a stage BEFORE the algorithm may find.
         if not isinstance(chooser, ChoosesAlgorithm) or self.index + 1 < self.place:
             return self
         chosen, why = chooser.settle(self.model)
         model = self.model
-        # A change of the algorithm stays after another opening, because the spectrum that it rests on is the same.
+        # If the chooser has changed the algorithm, another opening does not undo this, because the change depends on
+        # the spectrum, which is the same.
         changed = self.changed and not model.declined
         if changed and isinstance(chooser, ReconsidersChoice):
             return replace(self, chooser=chooser).with_algorithm(chooser.other)
@@ -476,7 +487,10 @@ class Position:
         return packed | {name: getattr(self, name) for name in _PLAIN_FIELDS}
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Position:
-        """Restore the position of a run with the same stages. The choice of the algorithm is made again."""
+        """Return the position that `to_json` has stored, for a run with the same stages.
+
+        If the configuration does not name the algorithm, the algorithm is chosen again.
+        """
         there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLAIN_FIELDS.items()})
         if not 0 <= there.index <= len(there.stages):
             raise ValueError("a stage that the run does not have")
@@ -502,17 +516,20 @@ class Position:
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
     def _widen(self, roll: Roll) -> Position:
-        """Return to the opening with twice as many columns. This is no restart, because the clients are the same."""
+        """Return the position at the opening, with twice as many columns.
+
+        This does not count as a restart, because the clients are the same.
+        """
         Z = self.model.columns
         noise = linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)
         model = replace(self.model, restarts=self.model.restarts - 1)
         return replace(self, model=model).reopen(np.hstack([Z, noise]), roll)
 
 
-NEWEST: Final = 1000  # messages that an endless run keeps
-_MESSAGES: Final = 64  # the most messages that the checkpoint of an endless run contains
+NEWEST: Final = 1000  # the number of latest messages that the history of an endless run keeps
+_MESSAGES: Final = 64  # maximum number of messages in the checkpoint of an endless run
 
 
 def in_brief(history: History) -> list[dict[str, Any]]:
-    """Return the rounds as plain dictionaries. For an endless run, return the newest rounds and earlier totals."""
+    """Return the rounds as plain dictionaries. For an endless run, return the latest rounds and earlier totals."""
     return (history if history.limit is None else history.newest(_MESSAGES)).to_json()

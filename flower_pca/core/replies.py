@@ -1,4 +1,4 @@
-"""The checks of an answer at the server: the right message, names, shapes and finite numbers."""
+"""The server's checks of an answer: it must belong to the message, and have the right names, shapes and numbers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,38 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 
 
 class UnawaitedError(ProtocolError):
-    """The error for an answer that the run does not expect. The answer is discarded, and its client not excluded."""
+    """The error for an answer that the run does not expect. The run discards the answer, but keeps the client."""
 
 
 def name_of(reply: Reply) -> str:
-    """Return the name of a client for messages, including its site's name if the client has sent it."""
+    """Return the name by which messages call a client, with the name of its site if the client has sent it."""
     return title(reply.client, reply.site)
 
 
 def declined_by(reply: Reply) -> str:
-    """Return the client and its reason if it declines the algorithm's alternative, or ""."""
+    """Return the client's name and its reason if the client declines the alternative algorithm, or ""."""
     if reply.declines:
         return f"{name_of(reply)}: {reply.declines}"
     return ""
 
 
 def title(client: int, site: str) -> str:
-    """Return the name of a client for messages: its number, and the name of its site unless this is empty."""
+    """Return the name by which messages call a client: its number, and the name of its site if this is not empty."""
     if site:
         return f"client {client} ({site})"
     return f"client {client}"
 
 
 def telling(parts: Mapping[str, Part]) -> list[str]:
-    """Return the names of the parts of an answer whose length shows the number of columns."""
+    """Return the names of the arrays in an answer from whose length the server learns the number of columns."""
     return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 
 def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
-    """Return the number of columns of an answer, or 0 if neither the answer nor the run determines it."""
+    """Return the number of columns of a client's rows, or 0 if neither the answer nor the run determines it.
+
+    The arrays named in `telling` have one entry for each column.
+    """
     for name in telling:
         if np.ndim(arrays.get(name, 0.0)) == 1:
             return len(arrays[name])
@@ -56,22 +59,22 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
 
 
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
-    """Raise ProtocolError, naming the client, unless this is the client's first answer to the message sent."""
+    """Raise ProtocolError, naming the client, unless this is the client's first answer to the message `sent`."""
     if reply.client not in sent.addressees:
         raise UnawaitedError(
             f"Client {reply.client} answered a message that it was not sent. Its answer was not counted."
         )
     if reply.number != sent.number:
         raise UnawaitedError(
-            f"Client {reply.client} answered message {reply.number} when message {sent.number} was open. This late "
-            "answer was not counted."
+            f"Client {reply.client} answered message {reply.number} when the run waited for answers to message "
+            f"{sent.number}. This late answer was not counted."
         )
     if reply.client in answered:
         raise UnawaitedError(f"Client {reply.client} answered twice. The second answer was not counted.")
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
-    """Raise ProtocolError, naming the client, unless its answer has exactly these parts and all are finite."""
+    """Raise ProtocolError, naming the client, unless its answer has exactly these arrays with finite numbers."""
     if reply.arrays.keys() != expected.keys():
         got = ", ".join(sorted(reply.arrays)) or "nothing"
         raise ProtocolError(

@@ -1,45 +1,45 @@
-"""Roll: the list of a run's clients, which decides which of them count. It holds no arrays, messages or clock.
+"""Roll: the list of a run's clients, which decides which clients count. It holds no arrays, messages or clock.
 
-A client is in one of four states. The last column says when a state begins:
+A client is in one of four states. The last column shows when a state begins:
 
-| state   | what it means                           | is asked by                | begins when                       |
-| ------- | --------------------------------------- | -------------------------- | --------------------------------- |
-| unknown | no opening has asked it yet             | openings and ANYONE        | the run begins, or it is back     |
-| member  | its rows are in mean, scale and totals  | all messages               | an opening is complete with it    |
-| unfit   | it did not answer the newest opening    | the next opening           | an opening is complete without it |
-| banned  | its answer was wrong, a rule of its     | nothing, until it is       | it has a lasting failure          |
-|         | node refuses, or it failed too often    | readmitted                 |                                   |
+| state   | what it means                            | is asked by                | begins when                       |
+| ------- | ---------------------------------------- | -------------------------- | --------------------------------- |
+| unknown | no opening has asked the client yet      | openings and ANYONE        | the run begins, or it is back     |
+| member  | mean, scale and totals include its rows  | all messages               | an opening is complete with it    |
+| unfit   | it did not answer the latest opening     | the next opening           | an opening is complete without it |
+| banned  | its answer was wrong, a rule of its node | no message, until it is    | it has a lasting failure          |
+|         | refuses the run, or it failed too often  | readmitted                 |                                   |
 
 A message goes to one of five audiences (`Call`):
 
 | call    | goes to these clients among those present                                        |
 | ------- | -------------------------------------------------------------------------------- |
-| OPENING | all that are not banned                                                          |
-| OPENED  | those that answered the first half of an opening with two messages               |
-| MEMBERS | the members, all of whom must answer, because the state belongs to them          |
-| ANYONE  | all that are not unfit                                                           |
+| OPENING | all clients that are not banned                                                  |
+| OPENED  | the clients that answered the first of two messages of an opening                |
+| MEMBERS | the members, who must all answer, because the state belongs to them              |
+| ANYONE  | all clients that are neither banned nor unfit                                    |
 | SAMPLE  | a share of ANYONE, drawn from random orders so that all clients get equal turns  |
 
 The clients that answered decide how the run continues (`Attendance`):
 
 | call            | answered by                   | attendance                                                      |
 | --------------- | ----------------------------- | --------------------------------------------------------------- |
-| OPENING, OPENED | all that were asked           | COMPLETE: they become the members                               |
+| OPENING, OPENED | all clients that were asked   | COMPLETE: they become the members                               |
 |                 | some of them, the first time  | AGAIN: only the others are asked. COMPLETE if answers come as   |
 |                 |                               | sums                                                            |
 |                 | some of them, the second time | COMPLETE: the others become unfit                               |
 | MEMBERS         | all members                   | COMPLETE                                                        |
 |                 | some of them, the first time  | AGAIN: only the others are asked. LOST if answers come as sums, |
 |                 |                               | or if a member is banned                                        |
-|                 | some of them, the second time | LOST: the run returns to the opening                            |
+|                 | some of them, the second time | LOST: the run repeats the opening                               |
 | ANYONE, SAMPLE  | at least one client           | COMPLETE, and `whole` if exactly the members answered           |
-| any             | fewer than the least number   | AGAIN, or an error the third time in a row                      |
+| any             | fewer than the minimum number | AGAIN, or an error the third time in a row                      |
 
-A client that the caller has chosen not to ask has not failed. A round that may leave clients out is
-COMPLETE without these clients. Any other round is AGAIN, as long as the caller asks some of them within
-three messages.
+The minimum number is min_nodes, or the size of the sample if that is smaller.
 
-The least number is min_nodes, or the size of the sample if that is smaller.
+If the caller chooses not to ask a client, the client has not failed. If the call allows missing clients,
+the round is COMPLETE without such a client. Otherwise the attendance is AGAIN, as long as the caller
+asks some of the missing clients within three messages.
 
 A run is also lost if no client that a message needs can be reached. A run without an opening asks all
 clients every time: it calls ANYONE, has no members, and is never lost.
@@ -58,10 +58,10 @@ import numpy as np
 from flower_pca.base import files, labels
 from flower_pca.base.errors import NotEnoughNodes
 
-_MOST_SILENT: Final = 3  # the most messages in a row without a usable answer
+_MOST_SILENT: Final = 3  # number of messages in a row without enough answers after which a run ends with an error
 _NOBODY: Final[frozenset[int]] = frozenset()
-# After the same clients have answered this many rounds in a row, the run does not wait for other clients. So a
-# client that misses up to three rounds, for example because it restarts, causes no opening.
+# If the same clients have answered this many rounds in a row, the run no longer waits for the other members, and
+# repeats the opening. So a client may miss up to three rounds, for example because it restarts.
 _SETTLED: Final = 4
 _KEPT: Final = ("whole", "loss", "silent", "times", "why")
 _SAVED_SETS: Final = ("members", "unfit", "banned", "addressees", "contributors", "others")
@@ -87,18 +87,18 @@ class Attendance(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Roll:
-    """The members, unfit, banned and awaited clients of a run, and the rules that decide between these states.
+    """The clients of a run with their states, and the rules by which a client changes its state.
 
     Attributes
     ----------
     opens : bool
-        Whether an opening makes members. Without an opening, all clients are asked every time.
+        Whether the run has an opening, which makes members. Without an opening, all clients are asked every time.
     min_nodes : int
-        The least number of clients.
+        The minimum number of clients.
     fraction : float
-        The share of the clients present that a SAMPLE goes to.
+        The share of the present clients in a SAMPLE.
     seed : int
-        The seed of samples. They also depend on the number of the message in its stage.
+        The seed of samples. A sample also depends on the number of the message in its stage.
     summed : bool
         Whether answers come as sums, so that a message cannot be repeated for some clients only.
     everyone : bool
@@ -108,28 +108,28 @@ class Roll:
     addressees : frozenset of int
         The clients to which the current opening was first sent.
     contributors : frozenset of int
-        The clients whose answers are in the state: those that answered since the newest opening, or, without an
-        opening, all that have answered.
+        The clients whose answers are in the state: the clients that answered since the latest opening, or, without
+        an opening, all clients that have ever answered.
     came : frozenset of int
         The clients that have answered a message that is repeated for other clients.
     awaited : frozenset of int
-        The clients for which this message is repeated. It is empty if no message is half answered.
+        The clients for which this message is repeated. It is empty if no message is repeated.
     whole : bool
-        Whether exactly the members answered the newest round.
+        Whether exactly the members answered in the latest round.
     others : frozenset of int
-        The clients that answered the newest round, if they are not exactly the members.
+        The clients that answered in the latest round, if they are not exactly the members.
     times : int
         The number of rounds in a row that exactly these `others` have answered.
     heard : frozenset of int
-        The clients that have answered since the caller first left clients out of a round.
+        The clients that have answered since the caller first chose not to ask some clients.
     chosen : bool
-        Whether the caller left out all clients that are missing in the newest round.
+        Whether the caller chose not to ask the clients that are missing in the latest round.
     loss : bool
-        Whether the run has to return to the opening, because it lost a client that it depends on.
+        Whether the run must repeat the opening, because it has lost a client on which its state depends.
     silent : int
-        The number of messages in a row that nobody has answered.
+        The number of messages in a row that too few clients have answered.
     why : str
-        The first failure, which an error at the end of the run quotes.
+        The reason of the first failure, which an error at the end of the run quotes.
     """
 
     opens: bool = True
@@ -170,13 +170,13 @@ class Roll:
 
     @property
     def because(self) -> str:
-        """The first failure, as the end of a sentence, or "" if there is none."""
+        """The reason of the first failure, as the end of a sentence, or "" if no client has failed."""
         if self.why:
             return f", the first because: {self.why.rstrip('.')}"
         return ""
 
     def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
-        """Return the clients that the next message goes to. The tuple is empty if a required client is absent."""
+        """Return the clients to which the next message is sent, or an empty tuple if no suitable client is present."""
         if self.awaited:
             return tuple(client for client in here if client in self.awaited)
         if call is Call.OPENING:
@@ -188,11 +188,11 @@ class Roll:
         fit = tuple(client for client in here if client not in self.unfit)
         if call is Call.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
-            # The samples are drawn from random orders, each of which is used until every client was taken equally
-            # often.
+            # The samples are consecutive parts of a random order of the clients. After `samples` messages, every client
+            # was in equally many samples, and a new order is drawn.
             samples = len(fit) // math.gcd(len(fit), size)
-            # The order depends only on seed and number, so that a run that continues from a checkpoint asks the
-            # same clients.
+            # The order depends only on seed and number. So a run that continues from a checkpoint asks the same
+            # clients.
             order = np.random.default_rng([self.seed, number // samples]).permutation(len(fit))
             first = number % samples * size
             turn = order.take(range(first, first + size), mode="wrap")
@@ -201,7 +201,7 @@ class Roll:
         return fit
 
     def fail(self, banned: Collection[int], why: str) -> Roll:
-        """Ban these clients. `why` is the first failure of a message, or ""."""
+        """Return the roll after these clients were banned. `why` is the reason of the first failure, or ""."""
         if not banned and not why:
             return self
         failed = replace(self, banned=self.banned.union(banned), why=self.why or why)
@@ -210,7 +210,7 @@ class Roll:
         return failed
 
     def readmit(self, clients: Iterable[int]) -> Roll:
-        """Allow these clients again, because they have been restarted."""
+        """Return the roll in which these clients are no longer banned, because they have been restarted."""
         return replace(self, banned=self.banned.difference(clients))
 
     def take(
@@ -223,10 +223,22 @@ class Roll:
         unasked: frozenset[int] = _NOBODY,
         sampling: bool = False,
     ) -> tuple[Roll, Attendance]:
-        """Update the roll after these clients have answered a message, and return how the run continues.
+        """Return the roll after the answers to a message, and the way in which the run continues.
 
-        `to` are the clients that the message was sent to. With `spare`, clients that have not answered
-        an opening keep their state.
+        Parameters
+        ----------
+        call : Call
+            The audience of the message.
+        came : frozenset of int
+            The clients that have answered.
+        to : iterable of int
+            The clients to which the message was sent.
+        spare : bool
+            Whether clients that have not answered an opening keep their state.
+        unasked : frozenset of int
+            The clients that the caller chose not to ask.
+        sampling : bool
+            Whether the stage allows rounds without some clients.
         """
         if unasked and not sampling and (waiting := self._waiting(call, came, to=to, unasked=unasked)):
             return waiting, Attendance.AGAIN
@@ -238,10 +250,10 @@ class Roll:
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not second:
             first = frozenset(to) if call is Call.OPENING else self.addressees
-            # Banned clients are not asked again, and the next opening asks unfit clients.
+            # Banned clients are not asked again. Unfit clients are asked by the next opening.
             roll = replace(self, addressees=first - self.banned)
             missing = roll.addressees - came
-            # If nobody has answered, all are asked again, and the message counts as silent.
+            # If no client has answered, all clients are asked again, and the message counts as silent.
             if came and missing and not self.summed:
                 return replace(roll, came=came, awaited=missing), Attendance.AGAIN
         least = min(self.min_nodes, len(came.union(to) - unasked))
@@ -250,7 +262,11 @@ class Roll:
         return roll.complete(call, came, spare=spare, unasked=unasked), Attendance.COMPLETE
 
     def _waiting(self, call: Call, came: frozenset[int], *, to: Iterable[int], unasked: frozenset[int]) -> Roll | None:
-        """Return the roll that waits for clients the caller has not asked, or None after three rounds without one."""
+        """Return the roll that waits for clients that the caller has not asked yet.
+
+        Return None if waiting is useless: answers come as sums, no client has answered, no unasked client is
+        missing, or three messages in a row have brought no further answer.
+        """
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not self.awaited:
             first = frozenset(to) if call is Call.OPENING else self.addressees
@@ -264,7 +280,7 @@ class Roll:
     def complete(
         self, call: Call, came: frozenset[int], *, spare: bool = False, unasked: frozenset[int] = _NOBODY
     ) -> Roll:
-        """Complete a message for which no more answers are awaited."""
+        """Return the roll after a complete message. `came` are the clients that have answered."""
         members, unfit, contributors = self.members, self.unfit, self.contributors | came
         if self.everyone and (gone := (self.members | self.addressees) - came):
             raise self._incomplete(gone)
@@ -281,7 +297,7 @@ class Roll:
         same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
         same = same and (others, times, heard, chosen) == (self.others, self.times, self.heard, self.chosen)
         if same and not self.came and not self.silent:
-            return self  # most messages change nothing
+            return self  # Most messages change nothing.
         after = replace(self, members=members, unfit=unfit, contributors=contributors, whole=whole)
         after = replace(after, others=others, times=times, heard=heard, chosen=chosen)
         return replace(after, came=_NOBODY, awaited=_NOBODY, silent=0)
@@ -300,29 +316,32 @@ class Roll:
         return not self.samples and self.times >= _SETTLED
 
     def lose(self) -> Roll:
-        """Mark the run as lost, because it depends on a client that is gone."""
+        """Return the roll of a run that has lost a client on which its state depends."""
         return replace(self, came=_NOBODY, awaited=_NOBODY, loss=True)
 
     def reopen(self) -> Roll:
-        """Prepare for an opening that makes new members."""
+        """Return the roll before another opening, which makes new members."""
         return replace(self, came=_NOBODY, awaited=_NOBODY, loss=False, others=_NOBODY, times=0)
 
     def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
-        """Return whether the present clients differ from the clients of the newest round, which then proves nothing.
+        """Return whether the present clients differ from the members, so that the latest round proves nothing.
 
-        `counted` says that an absent member counts with its last answer.
+        If `counted` is True, the last answer of an absent member still counts.
         """
         now = frozenset(here)
-        # A client that failed the newest opening does not count as new, because otherwise every end of the run would
-        # lead back to an opening.
+        # A client that failed in the latest opening does not count as new. Otherwise the run would repeat the opening
+        # at every end.
         joined = now - self.unfit - self.members
         gone = self.members - now
-        # A sample leaves out members on purpose.
+        # Samples leave out members on purpose, so missing members do not count then.
         missed = not self.samples and not counted
         return bool(joined) or (not self.whole and (bool(gone) or missed))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what has changed since the run began, without a half-answered message, which is repeated."""
+        """Return the changes since the run began, as plain values.
+
+        A message that is only partly answered is left out, because a restored run repeats it.
+        """
         clients = {name: sorted(getattr(self, name)) for name in _SAVED_SETS}
         return {**clients, **{name: getattr(self, name) for name in _KEPT}}
 
@@ -350,17 +369,17 @@ class Roll:
         )
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
-        """Return the error for a lost client whose columns no other client has."""
+        """Return the error for lost clients whose columns no other client has."""
         got = f"no usable answer from {', '.join(f'client {i}' for i in sorted(gone))}"
         if self.why:
             got = f"{got}: {self.why.rstrip('.')}"
         return NotEnoughNodes(
-            f"A run over columns needs all parties until its end, but it got {got}. Look at the log of this party, and "
-            "start the run again."
+            f"A run over columns needs all parties until its end, but it got {got}. Look at the log of each missing "
+            "party, and start the run again."
         )
 
     def _unheard(self, count: int, least: int) -> Roll:
-        """Update the roll after a message that too few clients have answered."""
+        """Return the roll after a message that too few clients have answered. Raise NotEnoughNodes the third time."""
         silent = self.silent + 1
         if silent >= _MOST_SILENT:
             got = f"{count or 'none'} in {silent} successive rounds{self.because}"

@@ -1,25 +1,26 @@
 """Run: stages, a roll of clients and layers, as a state machine without input or output.
 
-The owner of a transport repeats three steps: ask `pending(present)` for the message, send it to the
-clients that it names, and pass their answers to `advance`. When `pending` returns None, `result()` is
-ready. `drive` is this loop. The state of a run consists of three frozen values, which their own modules
-explain: `Position` (the current stage and its state), `Roll` (which clients count), and the layers of
-its messages. The run updates them:
+The owner of a transport repeats three steps: call `pending(present)` for the message, send the message to
+the clients that it names, and pass their answers to `advance`. When `pending` returns None, `result()` is
+ready. `drive` is this loop. The state of a run consists of three frozen values, which their modules
+explain: `Position` (the current stage and its state), `Roll` (the clients that count), and the layers of
+its messages. The run updates the position and the roll:
 
-| what happens                                  | position                  | roll                               |
+| event                                         | position                  | roll                               |
 | --------------------------------------------- | ------------------------- | ---------------------------------- |
 | `pending`, if the stage is done               | the next stage            |                                    |
 | `pending`, if there are clients to ask        |                           | lists the clients to ask           |
-| `pending`, if no client is left for an        |                           | the answers so far count as the    |
-| opening that is half answered                 |                           | whole opening                      |
+| `pending`, if an opening is partly answered,  |                           | the answers so far complete the    |
+| and no further client can be asked            |                           | opening                            |
 | `pending`, if no client is left to ask        |                           | lost                               |
 | `pending`, after a loss                       | back at the opening       | reopened                           |
-| `advance`, with all answers                   | the stage's `server` half | COMPLETE                           |
+| `advance`, with all answers                   | updated by the stage's    | COMPLETE                           |
+|                                               | method `server`           |                                    |
 | `advance`, if some answers are missing        |                           | AGAIN, and the sum so far is kept  |
 | `advance`, if a client is gone for good       |                           | LOST                               |
 
-Masks drive a run in the same way. In addition, they read from `position` what an answer contains, how
-large it is, and whether sums suffice, and they call `settle`, `write_off` and `mark_loss`.
+Masks drive a run in the same way. In addition, they read from `position` the contents and the size of an
+answer, and whether sums suffice. They also call `settle`, `write_off` and `mark_loss`.
 """
 
 from __future__ import annotations
@@ -52,22 +53,22 @@ _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 @final
 class Run:
-    """A run of stages, as a state machine: `pending` returns the next message, and `advance` takes its answers.
+    """A run of stages, as a state machine: `pending` returns the next message, and `advance` processes the answers.
 
     Parameters
     ----------
     stages : sequence of Stage
         The opening, the algorithm, its closing stage and any later stages, or a tracker alone. See `assembly`.
     model : Model
-        The settings, before anything is known about the rows.
+        The model with the settings of the run, before anything is known about the rows.
     roll : Roll
-        The rules by which clients count.
+        The roll of clients, which contains the rules that decide which clients count.
     result : ResultClass
         The class of the run's result.
     layers : sequence of Layer, default=()
         The layers of messages and answers, in the order in which the server applies them.
     config : mapping or None, default=None
-        The configuration as plain values, which checkpoint and result keep.
+        The configuration as plain values, which is stored in checkpoints and in the result.
 
     Attributes
     ----------
@@ -105,7 +106,7 @@ class Run:
 
     @property
     def algorithm(self) -> Any:
-        """The stage that the run is named after: an Algorithm, or a tracker."""
+        """The Algorithm or tracker whose name the run has."""
         return self.position.algorithm
 
     @property
@@ -114,14 +115,14 @@ class Run:
         return self.position.is_finished
 
     def estimate(self) -> Array | None:
-        """Return the basis that the run would return if it ended now, or None before the first one."""
+        """Return the basis that the run would return if it ended now, or None before the first basis."""
         return self.position.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """Return the message for clients among `present`, which can be reached now, or None at the end.
+        """Return the message to send now, or None at the end of the run.
 
-        The order of `present` is the order of the clients' keys. With a fraction, it decides which
-        clients are asked.
+        `present` are the clients that can be reached now, in the order of their keys. With a fraction, this
+        order determines which clients are asked.
         """
         if self.position.is_finished:
             return None
@@ -141,13 +142,13 @@ class Run:
             elif to := self.roll.audience(
                 now.call(fraction=fraction),
                 here,
-                # Only samples need the count, which goes through the whole history.
+                # The count reads the whole history, so it is made only for samples, which need it.
                 number=len(self.history.of(now.stage.name)) if fraction < 1.0 else 0,
             ):
                 self._sent, self._began = self._message(to), time.perf_counter()
                 return self._sent
             elif self.roll.awaited and now.opening:
-                # Clients that failed the message cannot be asked again.
+                # The clients that have not answered the message cannot be asked again.
                 came = self.roll.came
                 self.roll = self.roll.complete(now.call(fraction=fraction), came)
                 self._complete(self._total, came)
@@ -156,13 +157,13 @@ class Run:
         return None
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the pending message, in the order in which they are summed, and update the run.
+        """Process the answers to the pending message, and return the round for the history.
 
-        Answers are read one by one and added at once. If a transport produces them on demand, only one
-        is in memory at a time, so memory does not grow with the number of clients.
+        Answers are read one by one, in the order in which they are summed. If a transport produces answers on
+        demand, only one answer is in memory at a time, so memory does not grow with the number of clients.
         """
         if (sent := self._sent) is None:
-            raise RuntimeError("Call pending() before advance(): no message is open.")
+            raise RuntimeError("No message is waiting for answers. Call pending() before advance().")
         now = self.position
         call = now.call(fraction=self.roll.fraction)
         tally = Tally(now.stage, now.state, sent, now.model, layers=self.layers)
@@ -172,8 +173,8 @@ class Run:
         self.position = now.with_heading(got.heading, got.declined)
         if got.notes:
             self.mark_loss()
-        # Bans come before the roll takes the answers, because a member that is banned now is lost and not
-        # awaited.
+        # Clients are banned before the roll processes the answers, because the run is lost if a member is banned, and
+        # must not wait for this member.
         if got.failures or got.banned:
             self.roll = self.roll.fail(got.banned, got.why)
         # Under masks, an opening asks each client only once. A client that missed it is asked by the next opening.
@@ -192,9 +193,9 @@ class Run:
         if attendance is Attendance.COMPLETE:
             try:
                 self._complete(got.total, got.answered)
-                # The metrics belong to the state of this stage, so they are read before the stage is left.
+                # The metrics belong to the state of this stage, so they are read before the position changes.
                 metrics = now.stage.metrics(self.position.state)
-                # After the last message, clients may leave at once.
+                # After the last message, the run ends without another call of `pending`, because clients may leave.
                 if (status := self.position.over) is not None:
                     self.position = self.position.leave(status, (), self.roll, self.layers)
             except np.linalg.LinAlgError as error:
@@ -204,22 +205,22 @@ class Run:
         return record
 
     def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these clients again although they were excluded, because they have been restarted."""
+        """Let these clients take part again although they were excluded, because they have been restarted."""
         self.roll = self.roll.readmit(clients)
 
     def skip(self) -> None:
-        """Skip the pending message of a stage after the closing. Its figure is then missing from the result."""
+        """Skip the pending message of a stage after the closing. The stage's figure is then missing from the result."""
         self.position, self.roll = self.position.skip(), self.roll.reopen()
         self._total = self._sent = None
 
     def result(self) -> Result:
-        """Return the result of a finished run, in the class that the algorithm names."""
+        """Return the result of a finished run, as an object of the run's result class."""
         if not self.position.is_finished:
-            raise RuntimeError("the run is not finished, because pending() still returns messages")
+            raise RuntimeError("The run is not finished. Send messages until pending() returns None.")
         return self._result_of(self.position.model)
 
     def result_so_far(self) -> Result | None:
-        """Return the result of the finished steps, or None before the first step or if the run has no steps."""
+        """Return the result of the finished steps. Return None before the first step, or if the run has no steps."""
         if self.is_finished:
             return self.result()
         if not isinstance(state := self.position.state, Recorder) or not state.record:
@@ -229,7 +230,7 @@ class Run:
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the header and arrays from which a new run with the same arguments can continue.
 
-        With `steps`, they include the steps of a tracker. Otherwise, a `files.Trail` stores the steps.
+        With `steps`, the arrays include the steps of a tracker. Otherwise, a `files.Trail` stores the steps.
         """
         arrays: dict[str, Array] = {}
         state, history = self.position.state, in_brief(self.history)
@@ -239,7 +240,7 @@ class Run:
         return {**header, "roll": self.roll.to_json(), **self.position.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Continue from a `checkpoint`. A half-answered round is asked again as a whole."""
+        """Continue from a `checkpoint`. If a round was only partly answered, all its clients are asked again."""
         if header.get("layout") != LAYOUT:
             raise ConfigError("The checkpoint was written by an earlier version. Delete it, and start the run again.")
         if header["run"] != (run := self._identity()):
@@ -260,7 +261,7 @@ class Run:
         self.position, self.roll = there, self.roll.restore(header["roll"])
         self._total = self._sent = None
 
-    # The following methods are for masks.
+    # Only masks call the following methods.
 
     @property
     def deviation_of_one(self) -> float:
@@ -269,7 +270,10 @@ class Run:
         return max((layer.deviation_of_one(opening=opening) for layer in self.layers), default=0.0)
 
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
-        """Return the message for clients with these columns, whose sum needs the answers of `needed` clients."""
+        """Return the pending message, completed for clients with the columns of `heading`.
+
+        A masked sum needs the answers of `needed` clients.
+        """
         assert self._sent is not None
         self.position = self.position.with_heading(heading if heading.count else None)
         state = self.position.state
@@ -288,7 +292,7 @@ class Run:
         self.position = self.position.after_loss()
 
     def count_mask_noise(self, noise: float) -> None:
-        """Record how far the noise of a masked sum moves C z in norm, for a vector z of length 1."""
+        """Record the length of the error of C z that the noise of a masked sum causes, for a vector z of length 1."""
         if self.position.role is Role.ALGORITHM:
             model = self.position.model
             self.position = replace(self.position, model=replace(model, mask_noise=max(model.mask_noise, noise)))
@@ -313,7 +317,7 @@ class Run:
         return result
 
     def _identity(self) -> dict[str, Any]:
-        """Return the settings that must be the same in a checkpoint and in a run that continues from it."""
+        """Return the settings that must be equal in a checkpoint and in a run that continues from it."""
         now, model, roll = self.position, self._model, self.roll
         stages: list[Any] = list(now.stages)
         if now.chooser is not None:
@@ -330,14 +334,14 @@ class Run:
 
     @property
     def _whole(self) -> bool:
-        """Whether the newest round counts as complete. Under a privacy budget, it always does."""
+        """Whether the latest round counts as complete. With a privacy budget, every round does."""
         return self.roll.whole or any(map(is_binding, self.layers))
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
-        """Return the pending message to these clients, with all layers applied."""
+        """Return the pending message for these clients, with all layers applied."""
         now = self.position
         model, stage, opening = now.model, now.stage, now.opening
-        # An opening works on raw rows, or on public ranges, because it asks for the frame.
+        # An opening uses raw rows, or rows scaled by public ranges, because it asks for the statistics of the frame.
         frame = replace(model.public, own=model.missing == "local_mean") if opening else model.frame
         own = stage.personal(now.state)
         personal = {client: own[client] for client in to if client in own}
@@ -354,13 +358,13 @@ class Run:
         """Pass a completed round to the stage."""
         self.position = self.position.take(total, came)
         if self.roll.summed and not self.roll.whole and not self.position.sums_suffice:
-            # The stage could continue without some clients if it had their single answers, but it has only a sum.
+            # The stage needs individual answers to continue without some clients, but it has only a sum.
             self.roll = self.roll.lose()
         elif self.roll.has_settled and self.position.gains_by_opening and not any(map(is_binding, self.layers)):
-            # Mean and totals still belong to the members, so further rounds would be wasted.
+            # Mean and totals still belong to the members, so further rounds with other clients would be wasted.
             self.roll = self.roll.lose()
 
 
 def _others(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the settings of an earlier run that differ from the present ones, with their earlier values."""
+    """Return the settings of an earlier run that differ from the present settings, with their earlier values."""
     return [option(name, value) for name, value in before.items() if now.get(name) != value]

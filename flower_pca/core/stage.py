@@ -1,17 +1,17 @@
-"""Stage: a part of a run, with a server half and a client half. A stage object has no state.
+"""Stage: a part of a run, with methods for the server and methods for the clients. A stage object has no state.
 
-A stage holds only hyper-parameters. The server half consists of `start`, `broadcast`, `server`,
-`status` and `finish`. The client half is the static method `client`, which gets everything from the
-message. The static `asks` describes the arrays of a message, and the static method `parts` describes an
-answer. Clients send sums and never averages, and the server divides by the rows that arrived, so
-clients of different sizes need no special code.
+A stage holds only hyper-parameters. The server's part consists of `start`, `broadcast`, `server`,
+`status` and `finish`. The client's part is the static method `client`, which gets all instructions from
+the message. The class attribute `asks` describes the arrays of a message, and the static method `parts`
+describes an answer. Clients send sums and never averages, and the server divides by the number of rows
+of the clients that answered, so clients of different sizes need no special code.
 
 Every transport handles a message in this way:
 
-    arrays = stage.broadcast(state)                         the server asks
-    up, memory = stage.client(arrays, data, memory)         every client answers, as stage.parts(arrays, d) says
-    total = merge(total, client, up)                        one by one, with merge = stage.merging(state)
-    state = stage.server(state, total, answered)            until stage.status(state) says why the stage ends
+    arrays = stage.broadcast(state)                         the server makes the message
+    up, memory = stage.client(arrays, data, memory)         every client answers, as stage.parts(arrays, d) describes
+    total = merge(total, client, up)                        answers are merged one by one by stage.merging(state)
+    state = stage.server(state, total, answered)            until stage.status(state) is not None
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]
-# merge(total, client, answer). The total is None before the first answer.
+# A merge function is called as merge(total, client, answer), and returns the new total. The total is None before the
+# first answer.
 Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
-# The name of the random key in the memory of a stage's client half, if the stage `draws`
+# If a stage `draws`, the client's memory for it contains a random key under this name.
 KEY: Final = "key"
 
-# A bound on the number of rows of a client. Up to this number, sums in fixed point are exact.
+# Bound on the number of rows of a client. Up to this number, sums of fixed-point numbers are exact.
 MOST_ROWS: Final = 2.0**32
 MARGIN: Final = 2.0**10  # the factor between bounds and the usual size of entries
 
@@ -52,7 +53,7 @@ S = TypeVar("S")
 
 @runtime_checkable
 class NeedsColumnCount(Protocol):
-    """The state of a stage without an opening, which gets the number of columns from the set-up of the masks."""
+    """A state of a stage without an opening. Under masks, it gets the number of columns from the masks' set-up."""
 
     def of_columns(self, columns: int) -> Any:
         """Return the state for this number of columns, which all clients have."""
@@ -60,7 +61,7 @@ class NeedsColumnCount(Protocol):
 
 @runtime_checkable
 class AsksAllClients(Protocol):
-    """The state of a stage with rounds for all clients, even if other rounds ask a fraction of them."""
+    """A state of a stage that asks all clients in some rounds, even if other rounds ask only a fraction of them."""
 
     @property
     def everyone(self) -> bool:
@@ -92,16 +93,16 @@ class Broadcast:
     to : tuple of int
         The clients that get the message.
     personal : mapping
-        Additional arrays for single clients.
+        Additional arrays for individual clients.
     layers : mapping
         The arrays of layers for all clients, by the layer's name: see `core.layer`.
     size : callable
-        Returns the bytes that arrays take on the network.
+        A function that returns the number of bytes that arrays take on the network.
     serves : str
-        The stage for which the message is sent, if it is not `stage`. A message of masks names the stage whose answers
-        the masks hide.
+        The stage for which the message is sent, if it is not `stage`. For example, the messages that set up masks name
+        the stage whose answers the masks hide.
     room : float
-        The largest relative error of numbers in the message and its answers that does no harm.
+        The largest relative rounding error in the message and its answers that does not affect the result.
     """
 
     stage: str
@@ -130,12 +131,12 @@ class Broadcast:
 
     @cached_property
     def addressees(self) -> frozenset[int]:
-        """The named clients as a set, for look-ups."""
+        """The clients that get the message, as a set."""
         return frozenset(self.to)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the message to all named clients."""
+        """The total number of bytes that are sent to all these clients."""
         common = self.size(self.arrays | self.frame.arrays) + self.frame.length
         layers = sum(map(nbytes, self.layers.values()))
         personal = sum(map(nbytes, self.personal.values()))
@@ -144,7 +145,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The bytes of a message and of its reply on the network."""
+    """The number of bytes that a message (`down`) and its answer (`up`) take on the network."""
 
     down: int = 0
     up: int = 0
@@ -152,10 +153,24 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer, with its columns and name if it sends them, and the reason if it `declines`.
+    """The answer of one client.
 
-    `forgot` says that the client has lost its state of the run. `traffic` is None within one process,
-    because nothing is sent.
+    Attributes
+    ----------
+    client, number : int
+        The client, and the number of the message that it answers.
+    arrays : Arrays
+        The arrays of the answer.
+    heading : Heading or None
+        The columns of the client, if it sends them.
+    site : str
+        The name of the client's site, or "" if it does not send the name.
+    declines : str
+        The reason if the client declines the alternative algorithm, or "".
+    forgot : bool
+        Whether the client has lost the state that it keeps for the run.
+    traffic : Traffic or None
+        The bytes on the network, or None within one process, because nothing is sent.
     """
 
     client: int
@@ -172,7 +187,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of several answers under masks. `declined` is the reason of the first client that declines, or ""."""
+    """The sum of several answers under masks.
+
+    `declined` is the reason of the first client that declines the alternative algorithm, or "".
+    """
 
     clients: tuple[int, ...]
     number: int
@@ -185,9 +203,10 @@ class Sum:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client without a usable answer, and the reason as a short text. `lasting` failures exclude it for good.
+    """A client without a usable answer, and the reason as a short text.
 
-    `unasked` says that the caller has chosen not to ask this client, so the client has not failed.
+    After a `lasting` failure, the client is excluded from the run. If `unasked` is True, the caller has
+    chosen not to ask this client, so the client has not failed.
     """
 
     client: int
@@ -206,19 +225,19 @@ AnswerT = TypeVar("AnswerT", bound=Reply | Sum | Failure)
 def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
     """Return the same answer with its traffic."""
     found = copy.copy(answer)
-    object.__setattr__(found, "traffic", traffic)  # `replace` would process the reason a second time
+    object.__setattr__(found, "traffic", traffic)  # `replace` would process the reason a second time.
     return found
 
 
 @dataclass
 class Meter:
-    """A counter of the bytes of a message and its answers. It uses the transport's figures if these are known."""
+    """A counter of the bytes of a message and its answers. It uses the figures from the transport if they are known."""
 
     _down: int | None = None
     _up: int = 0
 
     def count(self, answer: Reply | Sum | Failure, size: int) -> None:
-        """Add an answer whose arrays have this size."""
+        """Count an answer whose arrays have this size in bytes."""
         if answer.traffic is None:
             self._up += size
         else:
@@ -237,47 +256,49 @@ class Stage(ABC, Generic[S]):
     Attributes
     ----------
     name : str
-        The name in messages, which no other stage has.
+        The unique name of the stage in messages.
     asks : mapping
         Descriptions of the arrays of the stage's messages, by name. A node accepts no other arrays.
     State : type
-        The class of the state, for reading a saved state: the type argument S of a subclass's base.
+        The class of the state, which is needed to read a saved state. It is the type argument S of the base class.
     fixed_set : bool
-        Whether the state belongs to one fixed set of clients, because it mixes products of several messages. A member
-        that misses a message is asked once more. If a member is gone for good, the run starts anew.
+        Whether the state belongs to one fixed set of clients, because it combines products from several messages. A
+        member that misses a message is asked once more. If a member is gone for good, the run starts again.
     bounded : bool
-        Whether differential privacy can use the stage. Its answer consists of the number of rows and of numbers that a
-        row of norm R changes by at most R^2 in all (in Frobenius norm), as long as the matrices of the message have
-        norm 1. The client half must work on clipped rows: it may use `n`, `d`, `rows`, `matmat` and `gram` of its data,
-        and must keep nothing that would change the answer to another message.
+        Whether differential privacy can use the stage. Its answer must consist of the number of rows and of numbers
+        that a row of norm R changes by at most R^2 in total (in Frobenius norm), if the matrices of the message have
+        norm 1. The method `client` must work on clipped rows: it may use `n`, `d`, `rows`, `matmat` and `gram` of its
+        data, and must not keep anything that would change the answer to another message.
     by_row : bool
-        Whether the client half compares rows, for example because it treats large entries differently. Then it gets
-        rows even at a node that answers from fixed statistics, and such a node serves the stage only if its rules name
-        it.
+        Whether `client` compares rows, for example because it treats large entries differently. In this case, `client`
+        gets rows even at a node that answers from fixed statistics. Such a node serves the stage only if the node's
+        rules name the stage.
     draws : bool
-        Whether the client half draws random numbers. If so, its memory contains a random key under the name `KEY`. The
-        key is new for every message and known to nobody else. In simulations, it follows from the seed.
+        Whether `client` draws random numbers. If so, its memory contains a random key under the name `KEY`. The key is
+        new for every message and not known to anybody else. In simulations, the key is derived from the seed.
     products_only : bool
-        Whether the client half uses only `n`, `d`, `matmat` and `gram` of its data.
+        Whether `client` uses only `n`, `d`, `matmat` and `gram` of its data.
     remembers : bool
         Whether an answer is useless if the client has lost its state, so that clients must keep it between messages.
     needs_rows : bool
-        Whether a site without rows cannot add zeros to a masked sum, because sites are compared with each other.
+        Whether every site must have rows, because sites are compared with each other. Otherwise, a site without rows
+        adds zeros to a masked sum.
     measured : bool
         Whether the components describe a row completely, and the closing message measures them.
     orthonormal : bool
         Whether the components are orthonormal.
     pooled : bool
         Whether the components estimate the eigenvectors of the covariance of all rows. If not, a result has no
-        residuals and no sine, and `finish` returns exactly the wanted columns, because a Rayleigh-Ritz step would
-        select others from a wider basis.
+        residuals and no sine, and `finish` must return exactly the wanted columns, because a Rayleigh-Ritz step would
+        select other directions from a wider basis.
     by_medians : bool
-        Whether the clients' answers are combined by medians. Then `max_share` limits the number of rows that a client
-        counts for.
+        Whether the clients' answers are combined by medians. If so, `max_share` limits the number of rows by which a
+        client is weighted.
     caches : bool
-        Whether a client that misses a round still counts, with its last answer.
+        Whether the last answer of a client still counts if the client misses a round.
     shares : bool
-        Whether clients have local components beside shared ones, whose number n_components="shared" can find.
+        Whether clients have shared and local components, so that n_components="shared" can find the number of shared
+        components.
     chooses : bool
         Whether the stage selects, from a wider basis, the directions along which all rows vary most, as a Rayleigh-Ritz
         step does.
@@ -290,7 +311,7 @@ class Stage(ABC, Generic[S]):
     tolerant : bool
         Whether answers may be rounded, because rounding errors do not accumulate in the state of clients.
     additive_with : str
-        Parameters, as in a spec, with which answers can be summed, if they cannot with the default parameters.
+        Parameters, for example "eta=0.1", with which answers can be summed, if this is impossible with the defaults.
     """
 
     name: ClassVar[str]
@@ -328,25 +349,28 @@ class Stage(ABC, Generic[S]):
 
     @abstractmethod
     def broadcast(self, state: S) -> Arrays:
-        """Return the arrays that all clients get."""
+        """Return the arrays of the next message that all clients get."""
 
     @staticmethod
     @abstractmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        """Return the parts of an answer by name. `d` is the number of columns, or None if the number is unknown."""
+        """Return descriptions of the arrays of an answer, by name.
+
+        `arrays` are the arrays of the message, and `d` is the number of columns, or None if it is unknown.
+        """
 
     @staticmethod
     @abstractmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
-        """Return a client's answer to one message, and the state that the client keeps.
+        """Return a client's answer to one message, and the memory that the client keeps until the next message.
 
-        `data` are the rows in the frame: a LocalData, or a FixedData, which has no rows. A `by_row` stage
-        always gets a LocalData, and a tracker a Stream.
+        `data` are the centered and scaled rows: a LocalData, or a FixedData, which has only fixed statistics. A
+        `by_row` stage always gets a LocalData, and a tracker gets a Stream.
         """
 
     @staticmethod
     def local_results(memory: Arrays, data: Any) -> Arrays:
-        """Return the client's local result from its state after this stage. This result never leaves the client."""
+        """Return the client's local result, from its memory after this stage. The result never leaves the client."""
         return {}
 
     @abstractmethod
@@ -355,52 +379,58 @@ class Stage(ABC, Generic[S]):
 
     @abstractmethod
     def status(self, state: S) -> Status | None:
-        """Return None while the stage continues, or the status with which it ends."""
+        """Return the status with which the stage ends, or None if the stage continues."""
 
     @abstractmethod
     def finish(self, state: S, model: Model) -> Model:
-        """Return the model with the results of the stage."""
+        """Return the model to which the results of the stage are added."""
 
     def merging(self, state: S) -> Merge:
-        """Return how the next round's answers are merged: by `add`, `stack` or the stage's own function."""
+        """Return the function that merges the answers of the next round: `add`, `stack` or another function."""
         return add
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
-        """Return bounds on the entries of an answer by name, for fixed point under masks, or 0 if unknown.
+        """Return a bound on the entries of each array of an answer, or 0 if no bound is known.
 
-        A bound may be an array that broadcasts to the shape of the answer. A client does not send an answer that
-        exceeds its bound.
+        Masks need bounds for fixed-point numbers. A bound may be an array that broadcasts to the shape of the
+        answer. A client does not send an answer that exceeds its bound.
         """
         parts = self.parts(self.broadcast(state), model.d or None)
         return {name: _bound(part.kind, model) for name, part in parts.items()}
 
     def inspect(self, state: S, reply: Arrays) -> None:
-        """Raise ProtocolError for a reply with correct names and shapes whose values are impossible."""
+        """Raise ProtocolError if a reply with correct names and shapes has impossible values."""
 
     def personal(self, state: S) -> Mapping[int, Arrays]:
-        """Return the arrays that single clients get in addition to the common ones."""
+        """Return the arrays that individual clients get in addition to the common arrays, by client."""
         return {}
 
     def room(self, state: S) -> float:
-        """Return the largest relative error of numbers in the next message and its answers that does no harm, or 0."""
+        """Return the largest relative rounding error in the next message and its answers that is harmless.
+
+        0 means that numbers are sent in full precision.
+        """
         return 0.0
 
     def metrics(self, state: S) -> dict[str, float]:
-        """Return figures of the newest round for the history, by name."""
+        """Return figures about the latest round for the history, by name."""
         return {}
 
     @property
     def additive(self) -> bool:
-        """Whether sums of the answers suffice for every message, so that masks can hide single answers."""
+        """Whether sums of the answers suffice for every message, so that masks can hide individual answers."""
         return type(self).merging is Stage.merging
 
     @property
     def spec(self) -> str:
-        """The stage as a spec string that `registry.make` can read, without fields that are hidden from `repr`."""
+        """The text form of the stage with its parameters, from which `registry.make` makes the same stage.
+
+        Fields that are hidden from `repr` are left out.
+        """
         changed = []
         for f in fields(self):
             given = getattr(self, f.name)
-            # numpy writes np.float64(0.1), which a spec cannot contain.
+            # The repr of a numpy number is, for example, np.float64(0.1), which `registry.make` cannot read.
             value = given.item() if isinstance(given, np.generic) else given
             if f.repr and value != f.default:
                 changed.append(f"{f.name}={value!r}")
@@ -410,23 +440,23 @@ class Stage(ABC, Generic[S]):
 
 
 class AsksForProduct:
-    """The client half of stages whose message is a block Z and whose answer is the product C Z."""
+    """A base class with the client's part of stages whose message is a block Z and whose answer is the product C Z."""
 
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        """Return the parts of an answer: see `Stage.parts`."""
+        """Return descriptions of the arrays of an answer: see `Stage.parts`."""
         return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
 
     @staticmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
-        """Return the answer of a client, which keeps nothing new: see `Stage.client`."""
+        """Return a client's answer, and its memory unchanged: see `Stage.client`."""
         return {"Y": data.matmat(arrays["Z"])}, memory
 
 
 def end_if(answered: bool) -> Status | None:
-    """Return the status of a stage that ends once all its messages have been answered."""
+    """Return the status of a stage if all its messages have been answered, or None if the stage continues."""
     if answered:
         return ANSWERED
     return None
@@ -444,13 +474,13 @@ def _bound(kind: Kind, model: Model) -> float:
 
 
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """Add up answers in double precision."""
+    """Return the sum of the total and a client's answer, in double precision."""
     if total is None:
-        # A copy, because later answers are added in place.
+        # The arrays are copied, because later answers are added in place.
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
     for name, a in reply.items():
         # All shapes are checked before the first sum, so that no part of a refused answer enters the total.
-        if a.shape != total[name].shape:  # only clients know one side of the shape
+        if a.shape != total[name].shape:  # This is possible if only clients know the length of a side.
             raise ProtocolError(
                 f"The array {name} of this client has shape {a.shape}, but earlier clients sent {total[name].shape}. "
                 "Give all clients the same columns."
@@ -461,7 +491,7 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 
 def stack(total: Stack | None, client: int, reply: Arrays) -> Stack:
-    """Collect the single answers by client, in the order of their arrival."""
+    """Return the total with one more answer. The total holds the individual answers by client, in order of arrival."""
     if total is None:
         return {client: reply}
     total[client] = reply

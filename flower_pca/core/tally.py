@@ -1,10 +1,10 @@
-"""Tally: takes the answers to one message as they arrive, and merges them.
+"""Tally: a collector that merges the answers to one message as they arrive.
 
-Each answer is checked and merged at once. The checks concern the client, the parts of the answer, its
+Each answer is checked and merged at once. The checks concern the client, the arrays of the answer, their
 size relative to the client's rows, and the values that the stage expects. Memory does not grow with the
-number of clients, except for two columns of each client in the opening. A wrong answer becomes a failure
-with a reason, never an exception, and the run continues with the other clients. The sum and the failures
-form a `Reduction`.
+number of clients, except for two columns of each client in the opening. A wrong answer is recorded as a
+failure with a reason and raises no exception, and the run continues with the other clients. The result
+is a `Reduction`, which holds the sum and the failures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,31 @@ from flower_pca.names.columns import Heading
 
 @dataclass(frozen=True)
 class Reduction:
-    """The merged answers to one message, and the clients that answered, failed or were not asked."""
+    """The merged answers to one message, and the clients that answered, failed or were not asked.
+
+    Attributes
+    ----------
+    total
+        The merged answers.
+    answered : frozenset of int
+        The clients that have answered, including answers to an earlier copy of the message.
+    count : int
+        The number of clients that have answered this copy of the message.
+    meter : Meter
+        The counter of bytes.
+    failures : dict
+        The reason for each client without a usable answer.
+    banned : frozenset of int
+        The clients that must be excluded.
+    heading : Heading or None
+        The columns of the clients, if they are known.
+    declined : str
+        The first client that declines the alternative algorithm, and its reason, or "".
+    notes : dict
+        Notes on clients that answered, for example that a client has lost its state.
+    unasked : frozenset of int
+        The clients that the caller chose not to ask.
+    """
 
     total: Any
     answered: frozenset[int]
@@ -54,12 +78,12 @@ class Reduction:
         return next(iter(self.failures.values()), "")
 
     def of_sample(self) -> Reduction:
-        """Return the reduction for a round that may leave clients out. Unasked clients do not count as failures."""
+        """Return the reduction for a round that may leave clients out, so that unasked clients are not failures."""
         failures = {client: why for client, why in self.failures.items() if int(client) not in self.unasked}
         return replace(self, failures=failures)
 
     def record(self, sent: Broadcast, *, seconds: float, metrics: dict[str, float]) -> Round:
-        """Return the entry for the history."""
+        """Return the entry about this message for the history."""
         down, up = self.meter.read(sent)
         return Round(
             number=sent.number,
@@ -76,13 +100,13 @@ class Reduction:
 
 
 class Tally:
-    """A collector of the answers to one message: it checks each one, passes it through the layers, and merges it.
+    """A collector of the answers to one message. It checks each answer, passes it through the layers, and merges it.
 
-    While the columns of the run are unknown, the moments of each answer show the number of its columns,
-    and its heading shows their names. Answers with different columns are merged separately. The run uses
-    the columns of most clients, or of the first client in a tie, and excludes clients with other columns
-    for good. Once the heading of the run is known, such clients are excluded at once. All answers are
-    compared with what their clients have reported about their rows.
+    As long as the columns of the run are unknown, the moments in each answer show the number of columns, and
+    the heading shows their names. Answers with different columns are merged separately. The run uses the
+    columns that most clients have, or in a tie the columns of the client that answered first, and excludes
+    clients with other columns for good. Once the heading of the run is known, clients with other columns are
+    excluded at once. All answers are compared with the reports of their clients about their rows.
 
     Parameters
     ----------
@@ -107,13 +131,14 @@ class Tally:
         self._layers = layers
         self._model = model
         self._d, self._heading = model.d or None, model.heading
-        # There are no claims if answers are noisy or summed, or if all clients are trusted.
+        # The model has no claims if answers are noisy or summed, or if all clients are trusted.
         self._judge: Judge | None = None
         if model.claims:
             self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
-        # The parts by the number of columns in an answer, as long as the run does not know its number of columns
+        # As long as the run does not know its number of columns, this dictionary holds the parts of an answer for each
+        # number of columns.
         self._parts: dict[int, Mapping[str, Part]] = {}
         if not sent.personal:
             self._common = stage.parts(sent.arrays, self._d)
@@ -121,7 +146,7 @@ class Tally:
         if self._d is None:
             self._telling = telling(self._common)
         self._groups: dict[tuple[int, str], _SameColumns] = {}
-        # The clients that have answered this message before
+        # If the message is repeated, these clients have already answered it.
         self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
         self._summed: set[int] = set()  # the clients whose answers are in a sum, from which they cannot be removed
@@ -132,14 +157,14 @@ class Tally:
         self._meter, self._declined = Meter(), ""
 
     def resume(self, total: Any, answered: frozenset[int]) -> None:
-        """Continue with the merged answers of these clients."""
+        """Continue with the merged answers of clients that have answered an earlier copy of the message."""
         self._before, self._answered = answered, set(answered)
         if total is not None:
             columns = columns_of(self._telling, total, self._d)
             self._groups[columns, ""] = _SameColumns(total, list(answered))
 
     def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
-        """Take the answers in order. Return their merged form, and the clients without a usable answer."""
+        """Process the answers in order, and return the merged answers and the clients without a usable answer."""
         for position, reply in enumerate(replies):
             if isinstance(reply, Sum):
                 self._add(reply)
@@ -148,7 +173,7 @@ class Tally:
             else:
                 self._meter.count(reply, 0)
                 self._leave_out(reply)
-            del reply  # the answer is merged, so it does not stay in memory while the next one is awaited
+            del reply  # The answer is merged, so it must not stay in memory until the next answer arrives.
         best = self._vote()
         total = best.total
         answered = (self._answered - self._banned) | self._summed
@@ -170,7 +195,7 @@ class Tally:
         )
 
     def _add(self, reply: Sum) -> None:
-        """Add a sum. The code that made the sum has checked its parts."""
+        """Add a sum of answers. The code that made the sum has already checked its arrays."""
         columns = columns_of(self._telling, reply.arrays, self._d)
         group = self._groups.setdefault((columns, ""), _SameColumns())
         group.total = self._merge(group.total, reply.clients[0], reply.arrays)
@@ -181,7 +206,7 @@ class Tally:
         self._declined = self._declined or reply.declined
 
     def _check_in(self, reply: Reply, position: int) -> None:
-        """Take one client's answer. Record a wrong answer as a failure, and continue with the other clients."""
+        """Process one client's answer. If the answer is wrong, record it as a failure, and raise no error."""
         # Refused answers also count as traffic.
         self._meter.count(reply, self._sent.size(reply.arrays))
         try:
@@ -194,14 +219,14 @@ class Tally:
             self._declined = declined_by(reply)
         if reply.forgot:
             self._notes[str(reply.client)] = (
-                f"{name_of(reply)} has lost its state of this run and begins again. Check its memory-dir, and whether "
-                "the client was restarted."
+                f"{name_of(reply)} has lost its state of this run and begins again. Check whether the client was "
+                "restarted, and whether its memory-dir is a permanent folder."
             )
 
     def _accept(self, reply: Reply, position: int) -> None:
         check(reply, self._sent, self._answered)
         known = self._heading
-        # Headings are compared before shapes, because their error names the column that differs.
+        # Headings are compared before shapes, because an error about headings names the column that differs.
         if known is not None and reply.heading is not None and not reply.heading.like(known):
             raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
         columns = columns_of(self._telling, reply.arrays, self._d) if self._telling else self._d or 0
@@ -214,7 +239,7 @@ class Tally:
                 self._parts[columns] = self._stage.parts(message, columns)
             parts = self._parts[columns]
         check_arrays(reply, parts)
-        # This comes before layers scale the answer, because claims are about unscaled rows.
+        # The judge checks the answer before layers scale it, because claims refer to unscaled rows.
         if self._judge is not None:
             self._judge.check(reply.client, reply.arrays, parts, message)
         self._stage.inspect(self._state, reply.arrays)
@@ -222,13 +247,13 @@ class Tally:
         for layer in self._layers:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
             arrays = layer.count(arrays, reply.client, self._model)
-        # While the columns are unknown, the clients vote on them. If their number is known, the run takes the
-        # names from the first client that has names.
+        # As long as the columns are unknown, the clients vote on them. If only the number of columns is known, the run
+        # takes the names from the first client that has names.
         voted = self._d is None and columns > 0 and known is None
         digest = reply.heading.digest if voted and reply.heading is not None else ""
         group = self._groups.get((columns, digest)) or _SameColumns()
         group.hear(self._merge(group.total, reply.client, arrays), reply)
-        # The group is stored after the merge, so that an answer that cannot be added leaves no empty group.
+        # The group is stored after the merge, because an answer that cannot be added must not leave an empty group.
         self._groups[columns, digest] = group
         if not voted:
             self._heading = known or reply.heading

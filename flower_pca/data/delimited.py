@@ -82,14 +82,14 @@ class Sheet:
         return replace(self.cells, gaps=self.words[place])
 
     def reader(self, lines: TextIO) -> Any:
-        """Return a csv reader that starts at the first record. The text stream is moved to the same place."""
+        """Move the text stream to the first record, and return a csv reader that starts there."""
         lines.seek(0)
         for _ in range(self.above):
             lines.readline()
         return tables.reader(lines, delimiter=self.cells.sep)
 
     def below_header(self, lines: TextIO) -> Any:
-        """Return a csv reader that starts at the first row. The text stream is moved to the same place."""
+        """Move the text stream to the first row below the names, and return a csv reader that starts there."""
         reader = self.reader(lines)
         if self.header:
             next(filter(None, reader))
@@ -108,8 +108,8 @@ class Sheet:
                 continue
             # A record that spans several lines is reported by its first line.
             line, before = before + 1, reader.line_num
-            # A line of separators counts as a row only if a row with values follows. At the end of a file, Excel has
-            # probably left it.
+            # A line of separators counts as a row only if a row with values follows, because Excel may leave lines of
+            # separators at the end of a file.
             waiting.append((self.above + line, self.above + before, record))
             if any(map(str.strip, record)):
                 for first, last, one in waiting:
@@ -197,11 +197,11 @@ def csv(
         place = {name: j for j, name in reversed([*enumerate(names)])}  # If a name occurs twice, the first one counts.
         sheet.words = [without.words(name) for name in names]
         if decimal is None and thousands not in (".", ","):
-            sheet.cells = _clear(sheet, lines, [place[name] for name in features], names, thousands)
+            sheet.cells = _with_decimal_mark(sheet, lines, [place[name] for name in features], names, thousands)
         values = _labels(sheet, lines, {name: place[name] for name in apart}, whole=features == tuple(names))
         rows = _numbers(sheet, lines, [place[name] for name in features])
         if rows is None:
-            text = _words(sheet, lines, [(place[name], name) for name in features])
+            text = _text_columns(sheet, lines, [(place[name], name) for name in features])
             usable = tuple(name for name in features if name not in text)
             if columns is not None or not sheet.header or not usable:
                 raise no_numbers(file, text)
@@ -211,14 +211,14 @@ def csv(
     if sheet.tail:
         _warn_of_tail(sheet)
     if not rows.shape[0] * rows.shape[1]:
-        rows = _no_numbers(features, values)
+        rows = _empty_rows(features, values)
     beside_rows = {n: np.array(found) if n == ids else sheet.at(place[n]).plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
     table = Table.of_file(file, rows, features if sheet.header else (), beside_rows, words, origin=origin, ids=ids)
     return emptied(table, without)
 
 
-def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
+def _empty_rows(features: Sequence[str], values: dict[str, list[str]]) -> Array:
     """Return the empty array of a file without rows or without features."""
     if features:
         return np.empty((0, len(features)))
@@ -233,7 +233,7 @@ def _sheet(
     above = separator_above("".join(sample[:1]))
     between = sep or above or find_separator(sample, decimal)
     point = decimal or {".": ",", ",": "."}.get(thousands or "")
-    if point is None:  # This is a first guess. `_clear` settles the decimal mark after it has seen more numbers.
+    if point is None:  # This is a first guess. `_with_decimal_mark` looks at more numbers and determines the mark.
         point = Marks.of(tables.reader(sample, delimiter=between)).decimal
     return Sheet(file, encoding, Cells.of(between, point, thousands), above=int(bool(above)))
 
@@ -253,7 +253,9 @@ def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[
     return first, guessed
 
 
-def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[str], thousands: str | None) -> Cells:
+def _with_decimal_mark(
+    sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[str], thousands: str | None
+) -> Cells:
     """Return the rules for reading cells, with the decimal mark that the numbers of these columns use.
 
     Raises
@@ -266,7 +268,7 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
         gaps = sheet.words
         marks.add(line, [(j, record[j]) for j in places if not gaps or record[j].strip() not in gaps[j]])
         looked += len(places)
-        # The first number that settles the decimal mark may be far down in the file.
+        # If no number has shown the decimal mark yet, a number far down in the file may show it.
         if looked > _MARKED and (whole or marks.clear):
             break
     unclear = marks.unclear(sheet.cells.sep)
@@ -284,7 +286,7 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
 
 
 def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
-    """Return whether any cell may hold a point or a comma. The text is searched as a whole, which is fast."""
+    """Return whether any cell may hold a point or a comma. For speed, the text is searched without splitting it."""
     sheet.below_header(lines)
     for text in iter(partial(lines.read, _PIECE), ""):
         # A comma in quotes does not separate cells, so it may belong to a number.
@@ -334,7 +336,7 @@ def _other_separator(file: Path, other: str, cells: Cells, then: str) -> DataErr
 
 
 def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
-    """Read all cells with numpy, or cell by cell if numpy cannot read them. Return None if some are not numbers."""
+    """Return the rows, or None if some cells are not numbers. A file that numpy cannot read is read cell by cell."""
     if not places:
         return np.empty((0, 0))
     if sheet.file.stat().st_size > _WHOLE:
@@ -352,8 +354,8 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
                 return np.loadtxt(
                     lines,
                     delimiter=sheet.cells.sep,
-                    # numpy ignores all text after a #. An Excel error such as #DIV/0! in a first cell would hide the
-                    # row.
+                    # By default, numpy ignores all text after a #. An Excel error such as #DIV/0! in the first cell
+                    # would hide the row.
                     comments=None,
                     quotechar='"',
                     ndmin=2,
@@ -404,7 +406,7 @@ class Lines(Stored):
 
     @classmethod
     def of(cls, sheet: Sheet, lines: TextIO, places: Sequence[int]) -> Lines | None:
-        """Read all lines once and return the rows, or None if some cells are not numbers."""
+        """Read all lines once to count and check the rows. Return None if some cells are not numbers."""
         for plain, read in ((True, _by_numpy), (False, _by_cell)):
             if plain and sheet.cells.decimal != ".":
                 continue
@@ -425,8 +427,8 @@ class Lines(Stored):
             yield from read(self._sheet, lines, self._places, source.rows_of_a_piece(1, self.dtype))
 
 
-def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
-    """Return the features with cells that are not numbers, each with a description of the first of these cells."""
+def _text_columns(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
+    """Return the columns that hold text, by name. Each value describes the first cell that is not a number."""
     bad: dict[str, str] = {}
     count: Counter[str] = Counter()
     n = 0

@@ -30,7 +30,7 @@ _BETWEEN: Final = (".", ",", "'", " ")  # the possible thousands separators
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _CUTS: Final = frozenset(_SEPARATORS)
 SAMPLE: Final = 200  # number of lines from which the separator is detected
-_NUMBERS: Final = {  # what the format of a number says about the meaning of its points and commas
+_NUMBERS: Final = {  # the formats of numbers, by what they reveal about the meaning of points and commas
     # A number with a thousands separator does not begin with 0, so the point of 0.125 must be a decimal mark.
     "thousands have points": re.compile(r"[1-9]\d{0,2}(\.\d{3}){2,}(,\d*)?|[1-9]\d{0,2}\.\d{3},\d*"),
     "thousands have commas": re.compile(r"[1-9]\d{0,2}(,\d{3}){2,}(\.\d*)?|[1-9]\d{0,2},\d{3}\.\d*"),
@@ -115,7 +115,7 @@ class Cells:
         return not self.words([cell])
 
     def words(self, cells: Iterable[str]) -> list[str]:
-        """Return the cells that are not numbers."""
+        """Return the cells that hold neither a number nor a missing value."""
         found = []
         for cell in cells:
             try:
@@ -134,7 +134,7 @@ class Cells:
 
 
 def _keeps_digits(value: float, cell: str) -> bool:
-    """Return whether a float keeps all digits of a cell, which leading zeros and integers above 2^53 may lose."""
+    """Return False if a float loses digits of a whole number: leading zeros, or digits of integers above 2^53."""
     return not (cell.isascii() and cell.isdigit()) or f"{value:.0f}" == cell
 
 
@@ -150,18 +150,18 @@ def check_marks(sep: object, decimal: object, thousands: object) -> None:
     """Raise a ConfigError if the separator, the decimal mark or the thousands separator is invalid."""
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ConfigError(
-            f"sep is {shown(sep)}, but it must be one character. Write sep=';'.", setting="sep", value=sep
+            f"sep is {shown(sep)}, but it must be one character. For example, write sep=';'.", setting="sep", value=sep
         )
     if decimal not in (None, ".", ","):
         raise ConfigError(
-            f"decimal is {shown(decimal)}, but it must be '.' or ','. Write decimal=','.",
+            f"decimal is {shown(decimal)}, but it must be '.' or ','. For example, write decimal=','.",
             setting="decimal",
             value=decimal,
         )
     if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
         raise ConfigError(
-            f"thousands is {shown(thousands)}, but it must be '.', ',', \"'\" or ' ' and differ from decimal. Write "
-            "thousands=' ', or leave thousands out.",
+            f"thousands is {shown(thousands)}, but it must be '.', ',', \"'\" or ' ' and differ from decimal. For "
+            "example, write thousands=' ', or leave thousands out.",
             setting="thousands",
             value=thousands,
         )
@@ -182,15 +182,16 @@ def find_separator(lines: Sequence[str], decimal: str | None) -> str:
             continue
         if len({len(record) for record in records}) == 1 and len(records[0]) > 1:
             # The first record may hold names, which would count against the right separator.
-            fit = _fit(records[1:] or records, sep, decimal)
+            fit = _rating(records[1:] or records, sep, decimal)
             if fit > best:
                 best, usual = fit, sep
     return usual
 
 
-def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tuple[float, float]:
-    """Return a rating of a separator: the share of cells that are numbers, and minus the share of other cells that
-    another separator would split.
+def _rating(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tuple[float, float]:
+    """Rate a separator by two numbers, of which the first one matters more.
+
+    They are the share of cells that are numbers, and minus the share of cells that another separator would split.
     """
     every = [cell for record in records for cell in record if cell.strip()]
     most, odd = 0, len(every)
@@ -202,7 +203,7 @@ def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tup
         if not words:
             break
     size = max(len(every), 1)
-    # The search starts from (0, 0), and even a table without numbers must rate higher.
+    # The search for the best separator starts from (0, 0), and even a table without numbers must be rated higher.
     return most / size + 1e-9, -odd / size
 
 

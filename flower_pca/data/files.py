@@ -199,7 +199,7 @@ def arrow(
 ) -> Table:
     """Read a file of Arrow record batches, such as a feather file, as a memory map. Needs pyarrow.
 
-    The parameters are those of `parquet`.
+    See `parquet` for the parameters.
     """
     with requires("pyarrow", "to read this"):
         import pyarrow as pa
@@ -221,7 +221,7 @@ def _grouped(
     ids: str | None,
     gaps: Any,
 ) -> Table:
-    """Return the table of an opened file of row groups or record batches, which `again` opens once more."""
+    """Return the table of an opened file of row groups or record batches. `again` opens the file once more."""
     schema = getattr(opened, "schema_arrow", None) or opened.schema
     names = [labels.clean(name) for name in schema.names]
     beside = with_ids(beside, ids)
@@ -283,7 +283,7 @@ def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
         file.stat()
         _, _, entries, _, field, _ = mminfo(str(file))
         if field == "complex":
-            raise DataError(f"{file} holds complex numbers, but a PCA needs real numbers. Save the file as real.")
+            raise DataError(f"{file} holds complex numbers, but a PCA needs real numbers. Save a real matrix.")
         require_memory(file, _ENTRY * entries, max_gb)
         with warnings.catch_warnings():  # Newer versions of scipy warn that the class of the result will change.
             warnings.simplefilter("ignore", DeprecationWarning)

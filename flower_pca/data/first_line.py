@@ -25,11 +25,12 @@ _FEWEST: Final = 5  # With fewer lines below, the first line cannot be judged.
 # With at least this many lines below, a pattern in three columns is enough: a common pattern would occur below, too.
 _MANY: Final = 100
 _RARE: Final = 0.01  # A pattern is rare if at most this share of the lines below has it.
-_FAR: Final = 5.0  # A number is far if it lies beyond the column's range by more than this many times the range.
+# A number is far from a column if its distance to the column's range exceeds the width of the range by this factor.
+_FAR: Final = 5.0
 
 
 def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
-    """Raise a DataError if the first line may hold names as well as values: years, codes or unusual numbers."""
+    """Raise a DataError if a first line of numbers may hold names instead of values, such as years or codes."""
     # If pandas writes its index as the first column, the cell above it is empty.
     index = len(first) > 1 and not first[0].strip()
     codes = first[index:]
@@ -51,7 +52,7 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         got += what
         raise DataError(
             f"The first line of {file} may be names or values: it has {got}. Write csv(path={str(file)!r}, "
-            "header=True) or header=False; for a folder, folder(..., header=True).",
+            "header=True) or header=False, whichever is right. For a folder, set header in folder(...) instead.",
             place=str(file),
         )
 
@@ -78,7 +79,11 @@ def _unlike(first: Array, rows: Array) -> str:
     n, d = rows.shape
     if n < _FEWEST or not np.isfinite(first).all():
         return ""
-    for words, has, fewest in (("go up", _up, 5), ("go down", _down, 5), ("go in equal steps", _even, 3)):
+    for words, has, fewest in (
+        ("go up", _increase, 5),
+        ("go down", _decrease, 5),
+        ("go in equal steps", _have_equal_steps, 3),
+    ):
         if n >= _MANY:
             fewest = 3
         if d >= fewest and has(first[None])[0] and has(rows).mean() <= _RARE:
@@ -93,15 +98,15 @@ def _unlike(first: Array, rows: Array) -> str:
     return ""
 
 
-def _up(rows: Array) -> Array:
+def _increase(rows: Array) -> Array:
     return np.asarray((np.diff(rows) > 0.0).all(axis=1))
 
 
-def _down(rows: Array) -> Array:
-    return _up(-rows)
+def _decrease(rows: Array) -> Array:
+    return _increase(-rows)
 
 
-def _even(rows: Array) -> Array:
+def _have_equal_steps(rows: Array) -> Array:
     steps = np.diff(rows)
     first = steps[:, :1]
     even = np.abs(steps - first) <= 1e-6 * np.abs(first)

@@ -72,7 +72,10 @@ def _is_code(code: Any) -> bool:
 
 
 def _as_number(code: Any) -> float | str:
-    """Return a code as a float if it is a number or the text of one, because files write -999 in several ways."""
+    """Return a code as a float if it is a number or text that reads as a number, else as text without outer blanks.
+
+    A file may write the same code in several ways, such as -999 and -999.0.
+    """
     if not isinstance(code, str):
         return float(code)
     with suppress(ValueError):
@@ -81,7 +84,10 @@ def _as_number(code: Any) -> float | str:
 
 
 def emptied(table: Table, given: Any) -> Table:
-    """Replace the numbers that stand for missing values by NaN. Words have been replaced by the reader of the file."""
+    """Return the table with NaN in place of numbers that stand for missing values.
+
+    Words that stand for missing values were replaced earlier, when the file was read.
+    """
     gaps = Gaps.of(given)
     if not gaps:
         return table

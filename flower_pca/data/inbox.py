@@ -5,7 +5,7 @@ folder. So a step begins as soon as any site has rows, and the run does not wait
 
 | file | what happens |
 | --------------------------------- | ------------------------------------------------------------------------ |
-| Its name has no ending of a table, or begins with a dot. | It is ignored. Write under such a name, then rename. |
+| Its name has no ending of a table, or begins with a dot. | It is ignored. Write files like this, then rename. |
 | It grows, or has just changed.    | The inbox waits until two scans find the same size and time of change.   |
 | It cannot be read, or has other columns. | It is reported once and ignored until it changes. Other files are read. |
 | It holds -999, or a line of totals. | It is read, with a hint that names the line.                           |
@@ -76,7 +76,7 @@ class ReadFiles:
             over = len(files) - _REMEMBERED
             before = [one for one in files[:over] if one in known]
             files = (*before, *files[over:])
-        return replace(self, columns=_mark(heading), files=files)
+        return replace(self, columns=_digest_of_columns(heading), files=files)
 
 
 @dataclass
@@ -101,7 +101,7 @@ class GatheredStep:
         before = self.heading
         if before is not None and not heading.like(before):
             raise heading.mismatch(name, before, "the files before").error(DataError)
-        if self.ledger.columns not in (b"", _mark(heading)):
+        if self.ledger.columns not in (b"", _digest_of_columns(heading)):
             raise DataError(
                 f"The {heading.count} columns of {name} differ from the columns of earlier files. Correct the file, "
                 "or follow such files in another run.",
@@ -208,7 +208,8 @@ class Inbox:
     def behind(self, cursor: bytes) -> tuple[GatheredStep, bytes, int]:
         """Wait for the batch after a cursor, and return the batch, the next cursor, and the number of further steps.
 
-        The number of further steps is `UNTOLD` because it is unknown, or 0 after `close`.
+        The number of further steps is `UNTOLD` because it is unknown. If the inbox is closed while it waits, the batch
+        is empty, the cursor stays the same, and the number is 0.
         """
         if self._newest is None or self._newest[0] != cursor:
             batch = self._gather(ReadFiles.of(cursor))
@@ -283,7 +284,7 @@ class Inbox:
                         "names no site, unlike the files at the start of the run, so it is ignored. Begin its name "
                         "with a site and an underscore."
                     )
-                self._once(f"{name} {strange}", site)
+                self._say_once(f"{name} {strange}", site)
             # A file that has not changed for at least one interval is read without a second scan.
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:
                 ready.setdefault(site, file)
@@ -300,11 +301,11 @@ class Inbox:
                     continue
                 if place.is_dir():
                     inside = sorted(place.iterdir(), key=sources.natural)
-                    yield from ((place.name, file) for file in inside if _counts(file))
-                elif _counts(place):
+                    yield from ((place.name, file) for file in inside if _is_table_file(file))
+                elif _is_table_file(place):
                     yield _site(place), place
         except OSError as error:  # A network share may be unavailable for a while.
-            self._once(
+            self._say_once(
                 f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.", str(self._path)
             )
 
@@ -320,7 +321,7 @@ class Inbox:
             )
         return sites
 
-    def _once(self, words: str, about: str) -> None:
+    def _say_once(self, words: str, about: str) -> None:
         if about not in self._said:
             self._said.add(about)
             self._say(words)
@@ -338,7 +339,10 @@ class SiteQueue:
     repeatable: bool = False
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """Return the rows of the site after the cursor or None, the next cursor, and the number of further steps."""
+        """Return the rows of the site after the cursor, the next cursor, and the number of further steps.
+
+        If the site has no new rows in this step, None takes the place of the rows.
+        """
         batch, following, left = self.inbox.behind(cursor)
         return batch.of(self.site), following, left
 
@@ -357,7 +361,7 @@ def _site(file: Path) -> str:
     return ""
 
 
-def _counts(file: Path) -> bool:
+def _is_table_file(file: Path) -> bool:
     return sources.is_table(file) and file.is_file()
 
 
@@ -365,7 +369,7 @@ def _digest(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()[:_DIGEST]
 
 
-def _mark(heading: Heading) -> bytes:
+def _digest_of_columns(heading: Heading) -> bytes:
     return _digest(f"{heading.count} {heading.digest}")
 
 

@@ -49,7 +49,7 @@ def make(
     place : callable or None, default=None
         A function that describes the place of a row, such as its file and line, for messages.
     """
-    deal = _bound(spec)
+    deal = _partition_of(spec)
     if deal.func in BY_COLUMN:
         values = _column(deal, beside or {})
         if deal.func is by_column:
@@ -57,7 +57,7 @@ def make(
     else:
         values = None
     if n_clients is None:
-        n_clients = _natural(deal, values)
+        n_clients = _default_clients(deal, values)
     checks.integer("The number of clients", n_clients, least=1)
     if n_rows < n_clients:
         raise DataError(
@@ -69,7 +69,7 @@ def make(
 
 def column(spec: str) -> str | None:
     """Return the name of the label column that a partition depends on, or None if it depends on no column."""
-    deal = _bound(spec)
+    deal = _partition_of(spec)
     if deal.func not in BY_COLUMN:
         return None
     return clean(str(_column_of_deal(deal)))
@@ -77,6 +77,7 @@ def column(spec: str) -> str | None:
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
     """Return the rows of each client: as a table, or as an array if nothing else is known about the rows.
+
     Without a spec, each part of the table becomes a client. If the table has no parts, the partition is contiguous.
     """
     if spec is None and len(table.parts) > 1:
@@ -100,7 +101,7 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
     """Return the names of the clients if a column names them. Return "" for each client otherwise."""
-    by = _bound(spec or _PLAIN)
+    by = _partition_of(spec or _PLAIN)
     if by.func is not by_column:
         return [""] * len(parts)
     values = _column(by, beside)
@@ -127,18 +128,18 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
         weights = np.empty(0)
     if weights.shape != (n_clients,) or not np.all(np.isfinite(weights)) or weights.min() <= 0.0:
         raise ConfigError(
-            f"sizes is {shown(sizes)}, but it must hold {n_clients} positive numbers, one for each client. Write "
-            "by_size(sizes=[3, 2, 1]).",
+            f"sizes is {shown(sizes)}, but it must hold {n_clients} positive numbers, one for each client. For "
+            "example, write by_size(sizes=[3, 2, 1]) for three clients.",
             setting="sizes",
         )
-    return _runs(sizes_by_weight(n_rows, weights))
+    return _consecutive(sizes_by_weight(n_rows, weights))
 
 
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
     """Split the rows, in their order, into consecutive parts with sizes proportional to (i + 1)^-exponent."""
     checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
     weights = np.arange(1, n_clients + 1) ** -float(exponent)
-    return _runs(sizes_by_weight(n_rows, weights))
+    return _consecutive(sizes_by_weight(n_rows, weights))
 
 
 def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: int = 1, seed: int = 0) -> list[Array]:
@@ -214,7 +215,7 @@ def sizes_by_weight(n_rows: int, weights: Array) -> Array:
     return np.diff(ends, prepend=0)
 
 
-def _runs(sizes: Array) -> list[Array]:
+def _consecutive(sizes: Array) -> list[Array]:
     places = np.arange(sizes.sum())
     return np.split(places, np.cumsum(sizes)[:-1])
 
@@ -224,7 +225,7 @@ def _codes(values: Array) -> Array:
     return np.asarray(np.unique(values, return_inverse=True)[1]).reshape(-1)
 
 
-def _bound(spec: str) -> partial[list[Array]]:
+def _partition_of(spec: str) -> partial[list[Array]]:
     return partial(specs.bind(spec, PARTITIONS, what="The partition", rule='a name, or a spec such as "iid(seed=1)"'))
 
 
@@ -241,11 +242,14 @@ def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
         return np.asarray(beside[name])
     there, remedy = "has no label columns", "Use data with this column, or use iid."
     if beside:
-        there, remedy = f"has only these label columns: {', '.join(beside)}", f"Write {kind}(..., column='...')."
+        there, remedy = (
+            f"has only these label columns: {', '.join(beside)}",
+            f"For example, set column={next(iter(beside))!r}.",
+        )
     raise ConfigError(f"{kind} deals out rows by the column {shown(name)}, but the data {there}. {remedy}")
 
 
-def _natural(deal: partial[list[Array]], values: Array | None) -> int:
+def _default_clients(deal: partial[list[Array]], values: Array | None) -> int:
     if deal.func is by_column:
         return len(np.unique(np.asarray(values)))
     sizes = deal.keywords.get("sizes")

@@ -19,7 +19,7 @@ from flower_pca.data.reading import reading
 from flower_pca.names import variants as names_of_variants
 from flower_pca.names.table import Table
 
-_WRITE: Final = "Write it again: plink2 --make-bed."
+_WRITE: Final = "Write the files again with plink2 --make-bed."
 
 
 def bed(
@@ -112,7 +112,10 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
 
 
 def _lines(place: Path, what: str) -> Iterator[list[str]]:
-    """Yield the fields of each line of a .bim or .fam file. The fields of all lines would take far more memory."""
+    """Yield the fields of each line of a .bim or .fam file.
+
+    The fields of all lines are never held together, because they would take far more memory than the text.
+    """
     bed_file = place.with_suffix(".bed").name
     try:
         text = place.read_text("utf-8")

@@ -44,12 +44,12 @@ class Unchanged:
     """A check that a file has not changed, for files that are read again at each pass."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._mark = file, _mark(file)
+        self._file, self._mark = file, _size_and_time(file)
 
     def require(self) -> None:
-        """Raise if the file has changed since the run began."""
+        """Raise a DataError if the file has changed or disappeared since this check was made."""
         try:
-            same = _mark(self._file) == self._mark
+            same = _size_and_time(self._file) == self._mark
         except OSError:
             same = False
         if not same:
@@ -59,7 +59,7 @@ class Unchanged:
             )
 
 
-def _mark(file: Path) -> tuple[int, int]:
+def _size_and_time(file: Path) -> tuple[int, int]:
     there = file.stat()
     return there.st_size, there.st_mtime_ns
 
@@ -147,7 +147,7 @@ def texts(what: str, value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
     raise ConfigError(
-        f"{option(what)} is {shown(value)}, but it must be a list of names. Write {what}=['a', 'b'].",
+        f"{option(what)} is {shown(value)}, but it must be a list of names. For example, write {what}=['a', 'b'].",
         setting=what,
         value=value,
     )
@@ -165,7 +165,7 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     for pattern in patterns:
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
-            known = f"There are {enumeration(there)}" if there else "The list is empty"
+            known = f"The names are {enumeration(there)}" if there else "The list is empty"
             raise ConfigError(f"No {what} matches {shown(pattern)}. {known}. {remedy}", value=pattern)
 
 
@@ -175,7 +175,8 @@ def with_ids(beside: Any, ids: object) -> Any:
         return beside
     if not isinstance(ids, str) or not ids:
         raise ConfigError(
-            f"{option('ids')} is {shown(ids)}, but it must be the name of a column. Write {option('ids', 'patient')}.",
+            f"{option('ids')} is {shown(ids)}, but it must be the name of a column. For example, write "
+            f"{option('ids', 'patient')}.",
             setting="ids",
             value=ids,
         )
@@ -187,7 +188,8 @@ def chosen(
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
     """Return the names of the features, the names of the label columns, and the unusable columns with their faults.
 
-    By default, every usable column that is not a label column is a feature.
+    By default, every usable column that is not a label column is a feature. If `columns` names the features, no
+    unusable columns are returned.
     """
     apart = texts("beside", beside)
     twice = [name for name, count in Counter(names).items() if name and count > 1]

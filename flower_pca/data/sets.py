@@ -47,7 +47,7 @@ def hugging_face(
     columns: Sequence[str] | None = None,
     beside: Sequence[str] = (),
 ) -> Table:
-    """Load a data set of Hugging Face with flwr-datasets: numbers, vectors, or pictures as rows of pixels.
+    """Load a data set from Hugging Face with flwr-datasets: numbers, vectors, or pictures as rows of pixels.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def hugging_face(
     numeric = loaded.select_columns([spelt[feature] for feature in features]).with_format("numpy")
     blocks = {feature: _block(numeric[:][spelt[feature]]) for feature in features}
     bad = {
-        feature: f"{_kind(block)} in column {feature}"
+        feature: f"{_shown_first(block)} in column {feature}"
         for feature, block in blocks.items()
         if block.dtype.kind not in "fiub"
     }
@@ -95,12 +95,12 @@ def hugging_face(
 
 
 def _block(values: Any) -> Array:
-    """Return a column as an n x m array. The entry of a row may have any shape with m numbers."""
+    """Return a column as an n x m array. Each of its n entries may be an array of any shape with m numbers."""
     block = np.asarray(values)
     return block.reshape(len(block), -1)
 
 
-def _kind(block: Array) -> str:
+def _shown_first(block: Array) -> str:
     if block.size:
         return f"{str(block.flat[0])[:40]!r}"
     return str(block.dtype)
@@ -109,16 +109,16 @@ def _kind(block: Array) -> str:
 def geometric(*, n: int = 2000, d: int = 100, xi: float = 1.01, seed: int = 0) -> Table:
     """Draw rows with geometrically decreasing singular values: s_j = xi^(1-j)."""
     checks.number("xi", xi, least=1.0, most=1e3, remedy="Use 1.01.")
-    return _with(n, d, lambda j: float(xi) ** -j, seed)
+    return _with_spectrum(n, d, lambda j: float(xi) ** -j, seed)
 
 
 def arithmetic(*, n: int = 2000, d: int = 100, kappa: float = 100.0, seed: int = 0) -> Table:
     """Draw rows with linearly decreasing singular values from 1 to 1/kappa: s_j = 1 - (j-1)/(d-1) (1 - 1/kappa)."""
     checks.number("kappa", kappa, least=1.0, most=1e15, remedy="Use 100.")
-    return _with(n, d, lambda j: 1.0 - j / max(d - 1, 1) * (1.0 - 1.0 / kappa), seed)
+    return _with_spectrum(n, d, lambda j: 1.0 - j / max(d - 1, 1) * (1.0 - 1.0 / kappa), seed)
 
 
-# The largest allowed values of the parameters that make clients differ.
+# These are the largest allowed values of the parameters that make clients differ.
 _MOST: Final = {"means": 1e6, "sizes": 20.0, "spectra": 1.0, "tilt": 1e6}
 
 
@@ -153,7 +153,8 @@ def synthetic(
         The standard deviation of a client's j-th direction is j^-e, with e between 1 - spectra and 1 + spectra. 0 gives
         all clients the same spectrum.
     tilt : float, default=0.1
-        The size of the random rotation from the common directions to those of a client. 0 makes the directions equal.
+        The size of the random rotation that turns the common directions into the directions of a client. With 0, all
+        clients have the same directions.
     seed : int, default=0
         The seed of the random numbers.
     """
@@ -185,8 +186,11 @@ def synthetic(
     return Table.together(list(map(Table, parts)), {"client": np.repeat(np.arange(clients), counts)})
 
 
-def _with(n: int, d: int, law: Callable[[Array], Array], seed: int) -> Table:
-    """Draw the rows V diag(s) U'. U (d x d) and V (n x d) are orthonormalized matrices of uniform(-1, 1) numbers."""
+def _with_spectrum(n: int, d: int, law: Callable[[Array], Array], seed: int) -> Table:
+    """Draw the rows V diag(s) U', with the singular values s that `law` gives for the positions 0 to d - 1.
+
+    U (d x d) and V (n x d) are orthonormalized matrices of uniform(-1, 1) numbers.
+    """
     checks.integer("d", d, least=1)
     checks.integer("n", n, least=d, remedy="Use at least as many rows as columns.")
     checks.integer("seed", seed)

@@ -200,7 +200,7 @@ def parties(
         Values that stand for a missing value: see `delimited.csv`.
     """
     with private():
-        load = _source(spec)
+        load = _loader_of(spec)
         if load.func is folder:
             given = {name: value for name, value in load.keywords.items() if value is not None}
             path, pattern = given.pop("path"), given.pop("pattern", "*")
@@ -293,12 +293,12 @@ def make(
 
 def is_random(spec: str) -> bool:
     """Return whether a source draws its rows from a seed instead of reading a file."""
-    return _source(spec).func in DRAWN
+    return _loader_of(spec).func in DRAWN
 
 
 def size_drawn(spec: str) -> int:
-    """Return an upper bound for the number of random numbers that a spec draws."""
-    known = inspect.signature(_source(spec)).parameters
+    """Return the size of the largest array of random numbers that a spec draws, or an upper bound for it."""
+    known = inspect.signature(_loader_of(spec)).parameters
     given = [known[name].default if name in known else 1 for name in ("n", "d", "clients")]
     # A size that is not a whole number counts as 0 here. The source itself refuses it later.
     rows, columns, sites = (size if isinstance(size, int) else 0 for size in given)
@@ -339,7 +339,7 @@ def table(
         whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without, gaps=gaps)
         return whole.with_words(tuple(words))
     with private():
-        load = _source(spec)
+        load = _loader_of(spec)
         if load.func is folder:
             drop = (*load.keywords.get("drop", ()), *drop)
             without = (*load.keywords.get("without", ()), *without)
@@ -350,7 +350,7 @@ def table(
 def words_among(
     spec: str, covariates: Sequence[str], *, drop: Sequence[str] = (), without: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the covariates that hold words. The source is read, because only the cells show which columns do."""
+    """Return the covariates that hold words. This reads the source, because only its cells show which columns do."""
     if not covariates:
         return ()
     cells = table(spec, beside=covariates, drop=drop, without=without).beside
@@ -358,9 +358,9 @@ def words_among(
 
 
 def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = (), gaps: Any = None) -> Table:
-    """Read the rows of a source in which only the needed columns must hold numbers at all sites.
+    """Read the rows of a source. Only the needed columns must hold numbers at all sites.
 
-    So rows for an earlier run can be read again without errors about columns that the run did not use.
+    If another column is unusable, it is left out without an error, so rows for an earlier run can be read again.
     """
     if needed is None:
         return table(spec, beside=beside, gaps=gaps)
@@ -370,11 +370,13 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     if words:
         # If the file does not have these columns of words, it is read by the full names below.
         with suppress(ConfigError):
-            return _of_all_or(spec, [name for name in names if not source_of(name)], beside, gaps, words)
-    return _of_all_or(spec, names, beside, gaps)
+            return _all_columns_or(spec, [name for name in names if not source_of(name)], beside, gaps, words)
+    return _all_columns_or(spec, names, beside, gaps)
 
 
-def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], gaps: Any, words: Sequence[str] = ()) -> Table:
+def _all_columns_or(
+    spec: str, names: Sequence[str], beside: Sequence[str], gaps: Any, words: Sequence[str] = ()
+) -> Table:
     """Read all columns of a table, or only the columns in `names` if other columns are unusable."""
     try:
         return table(spec, beside=beside, words=words, gaps=gaps)
@@ -415,7 +417,7 @@ def _load(
     return loaded.pick(tuple(columns))
 
 
-def _source(spec: str) -> partial[Table]:
+def _loader_of(spec: str) -> partial[Table]:
     if isinstance(spec, str):
         end = ending(spec)
         if spec not in SOURCES and Path(spec).expanduser().is_dir() and end != ".zarr":
@@ -449,19 +451,19 @@ def _parties_of_folder(
 
 
 def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
-    """Return the folder and its data files, except for the files in `without`. They are sorted by `natural`."""
+    """Return the folder and its data files, except for the files in `without`. The files are sorted by `natural`."""
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
         found = [f for f in place.glob(str(pattern)) if ending(f) in ENDINGS or not f.is_dir()]
         tables = sorted(filter(is_table, found), key=natural)
     files = [file for file in tables if not _is_no_file(file)]
-    others = [*_others(found), *filter(_is_no_file, tables)]
+    others = [*_unreadable(found), *filter(_is_no_file, tables)]
     pairs = zip(files, _sites(files), strict=True)
     names = {file: (stem(file), file.stem, file.name, site) for file, site in pairs}
     unread = {file: (stem(file), file.stem, file.name) for file in others}
     require_matches("site to leave out", chain.from_iterable([*names.values(), *unread.values()]), without)
-    _require_none([file for file, known in unread.items() if not matching(known, without)], place)
+    _require_no_unread([file for file, known in unread.items() if not matching(known, without)], place)
     files = [file for file, known in names.items() if not matching(known, without)]
     if not files:
         remedy, below = "Check the path and the pattern.", f"*/{pattern}"
@@ -474,7 +476,7 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
     return place, files
 
 
-def _others(files: Sequence[Path]) -> list[Path]:
+def _unreadable(files: Sequence[Path]) -> list[Path]:
     """Return the files that may be tables by their ending, but cannot be read."""
     # Skip hidden and temporary files, such as the lock file of an open spreadsheet.
     seen = [file for file in files if not file.name.startswith((".", "~")) and ending(file) not in ENDINGS]
@@ -486,11 +488,11 @@ def _is_no_file(path: Path) -> bool:
     return path.exists() and not path.is_file() and ending(path) != ".zarr"
 
 
-def _require_none(unread: Sequence[Path], folder: Path) -> None:
+def _require_no_unread(unread: Sequence[Path], folder: Path) -> None:
     """Raise a DataError if the folder has files that may be sites but cannot be read, so that no site is lost."""
     if names := sorted(path.name for path in filter(_is_no_file, unread)):
         raise DataError(
-            f"{folder} has {_possible(names, 'an entry', 'entries')}, but not as a regular file: "
+            f"{folder} has {_possible(names, 'an entry', 'entries')}, but only regular files can be read: "
             f"{enumeration(names)}. Replace pipes, devices and folders by files, or leave them out with "
             f"{option('without', names)}."
         )
@@ -568,20 +570,20 @@ _BY_FILE: Final = (*_OF_TEXT, "people")
 
 
 def _of_file(value: Any, file: Path) -> Any:
-    """Return an option's value for a file. A mapping holds one value per file."""
+    """Return an option's value for a file. If a mapping has no value for the file, return None."""
     if not isinstance(value, Mapping):
         return value
-    return next((value[name] for name in _called(file) if name in value), None)
+    return next((value[name] for name in _keys_of(file) if name in value), None)
 
 
-def _called(file: Path) -> tuple[str, str, str]:
-    """Return the names by which a mapping may call a file."""
+def _keys_of(file: Path) -> tuple[str, str, str]:
+    """Return the keys under which a mapping may hold a file's value: its name, its name without ending, its folder."""
     return file.name, stem(file), file.parent.name
 
 
 def _require_files(folder: Path, files: Sequence[Path], options: Mapping[str, Any]) -> None:
     """Raise a ConfigError if an option has a value for a file that the folder does not have."""
-    known = [name for file in files for name in _called(file)]
+    known = [name for file in files for name in _keys_of(file)]
     for setting, value in options.items():
         if not isinstance(value, Mapping) or setting not in _BY_FILE:
             continue

@@ -17,7 +17,7 @@ from flower_pca.names.table import Table
 
 _SIZE: Final = 4.0  # bytes of memory per byte of an unpacked sheet, because each cell becomes a Python object
 _ENCRYPTED: Final = b"E\x00n\x00c\x00r\x00y\x00p\x00t\x00e\x00d\x00P\x00a\x00c\x00k\x00a\x00g\x00e"
-_OLE: Final = b"\xd0\xcf\x11\xe0"  # the first bytes of an old Excel file, or of one with a password
+_OLE: Final = b"\xd0\xcf\x11\xe0"  # the first bytes of an old Excel file, or of an Excel file with a password
 
 
 def excel(
@@ -56,8 +56,8 @@ def excel(
     with requires("python-calamine", "to read spreadsheets"):
         import python_calamine as calamine
     with reading(path, "a spreadsheet") as file:
-        _require_open(file)
-        require_memory(file, _SIZE * _written_out(file), max_gb)
+        _require_no_password(file)
+        require_memory(file, _SIZE * _unpacked_size(file), max_gb)
         try:
             book = calamine.CalamineWorkbook.from_path(str(file))
             lines = _sheet(file, book, sheet).to_python(skip_empty_area=False)
@@ -85,7 +85,7 @@ def _is_filled(cell: Any) -> bool:
     return cell is not None and str(cell).strip() != ""
 
 
-def _require_open(file: Path) -> None:
+def _require_no_password(file: Path) -> None:
     """Raise a DataError if the file is protected by a password."""
     with file.open("rb") as raw:
         start = raw.read(4)
@@ -95,7 +95,7 @@ def _require_open(file: Path) -> None:
                 raise DataError(f"{file} is protected by a password. Open it, and save a copy without one.")
 
 
-def _written_out(file: Path) -> float:
+def _unpacked_size(file: Path) -> float:
     """Return the size of all sheets after unpacking, in bytes."""
     if not zipfile.is_zipfile(file):
         return float(file.stat().st_size)

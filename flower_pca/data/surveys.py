@@ -38,7 +38,7 @@ def spss(
     ids : str or None, default=None
         The name of the column of row identifiers.
     gaps : default=None
-        Values that stand for a missing value, in addition to the ones that the file declares: see `csv`.
+        Values that stand for a missing value, in addition to the values that the file declares: see `csv`.
     encoding : str or None, default=None
         The encoding of the file. By default, the encoding that the file declares.
     max_gb : float, default=1.0
@@ -59,7 +59,7 @@ def stata(
 ) -> Table:
     """Read a Stata file, .dta. Its missing values, . and .a to .z, become NaN. Needs pyreadstat.
 
-    The parameters are those of `spss`.
+    See `spss` for the parameters.
     """
     return _read("read_dta", "a file of Stata", path, encoding, max_gb, columns, beside, ids, gaps)
 
@@ -76,7 +76,7 @@ def sas(
 ) -> Table:
     """Read a SAS file: .sas7bdat, or the transport format .xpt. Needs pyreadstat.
 
-    The parameters are those of `spss`.
+    See `spss` for the parameters.
     """
     reader = "read_xport" if str(path).lower().endswith(".xpt") else "read_sas7bdat"
     return _read(reader, "a file of SAS", path, encoding, max_gb, columns, beside, ids, gaps)
@@ -116,6 +116,6 @@ def _errors(package: Any) -> tuple[type[Exception], ...]:
 
 def _unreadable(file: Path, rule: str, error: Exception) -> DataError:
     return DataError(
-        f"{file} cannot be read as {rule} ({in_one_line(error)}). Export it again, or name its encoding with "
-        "encoding=..."
+        f"{file} cannot be read as {rule} ({in_one_line(error)}). Export it again, or name its encoding, for "
+        "example encoding='latin-1'."
     )

@@ -52,7 +52,7 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
         got = _place(file, used) or f"bytes that are not text ({getattr(error, 'reason', error)})"
         remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or name another encoding."
         raise DataError(
-            f"The data file {file} is not text in {_words(used)}: it has {got}. {remedy}", place=str(file)
+            f"The data file {file} is not text in {_shown_encoding(used)}: it has {got}. {remedy}", place=str(file)
         ) from error
 
 
@@ -99,7 +99,7 @@ def _codec(encoding: object) -> str:
     except (LookupError, ValueError) as error:
         raise ConfigError(
             f"encoding is {shown(encoding)}, but it must be the name of an encoding, such as 'utf-8', 'latin-1' or "
-            "'utf-16'. Write encoding='latin-1'.",
+            "'utf-16'. For example, write encoding='latin-1'.",
             setting="encoding",
             value=encoding,
         ) from error
@@ -130,7 +130,10 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
 
 
 def _place(file: Path, used: str) -> str:
-    """Describe the first byte that is invalid in this encoding and its line. Return "" for UTF-16 and UTF-32."""
+    """Describe the first byte that is invalid in this encoding, with its line.
+
+    Return "" if there is no such byte, and always for UTF-16 and UTF-32.
+    """
     if "16" in used or "32" in used:
         return ""
     with bytes_of(file) as raw:
@@ -144,7 +147,7 @@ def _place(file: Path, used: str) -> str:
     return ""
 
 
-def _words(used: str) -> str:
+def _shown_encoding(used: str) -> str:
     if used.startswith("utf"):
         return used.removesuffix("-sig").upper()
     return used

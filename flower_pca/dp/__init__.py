@@ -1,1 +1,1 @@
-"""Differential privacy of single rows: the noise that a budget requires, and what stays visible under it."""
+"""Differential privacy of individual rows: the noise that a budget requires, and the components that stay visible."""

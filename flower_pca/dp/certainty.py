@@ -1,13 +1,14 @@
 """Bounds on the variances of a run with noise.
 
-N clients add noise of deviation s / sqrt(m) each, where m = 1 unless they share the noise. This adds S
-= s sqrt(N / m) to each number of their sum, which is a d x p product or a d x d covariance. The largest
-eigenvalue of a symmetric matrix of such noise alone is near S sqrt(2 d) (the edge of the semicircle,
-with S on the diagonal and S / sqrt(2) off the diagonal). The largest eigenvalue for the p columns of a
-product is no larger. One more standard deviation covers its variation. Noise on the mean has a further
-effect: if rows are centered at a wrong mean, the error of the mean becomes a common direction of all
-rows. The total variance comes from the moments of the first message, and contains the noise of this
-message: see `stages.summed_opening`.
+Each of N clients adds noise of deviation s / sqrt(m), where m = 1 unless the clients share the noise. So
+each number in the sum of their answers, which is a d x p product or a d x d covariance, has noise of
+deviation S = s sqrt(N / m). Without any data, the largest eigenvalue of a symmetric matrix of such noise
+is near S sqrt(2 d) (the edge of the semicircle, with deviation S on the diagonal and S / sqrt(2)
+elsewhere). For the p columns of a product, it is not larger. The bound is one standard deviation higher,
+because the largest eigenvalue varies. Noise on the mean has a further effect: if rows are centered at a
+wrong mean, the error of the mean becomes a common direction of all rows. The total variance is computed
+from the moments in the answers to the first message, and contains the noise on these answers: see
+`stages.summed_opening`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from flower_pca.names import ranges as public
 from flower_pca.rows.frame import Frame
 from flower_pca.settings.budget import DP
 
-_DEVIATIONS: Final = 2.0  # the error of the total variance that bounds allow for, in standard deviations
+_DEVIATIONS: Final = 2.0  # number of standard deviations by which bounds allow the total variance to be wrong
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Certainty:
 
     @property
     def in_words(self) -> str:
-        """The share of all components together, in words."""
+        """The bounds on the share of the variance that all components explain together, in words."""
         return labels.bounds(self.together[-1]).replace("unknown", "an unknown share")
 
     def __str__(self) -> str:
@@ -95,7 +96,7 @@ def certainty(
     columns : int
         The number of columns.
     answered : int
-        The largest number of clients that answered together.
+        The largest number of clients that answered the same message.
     variances : ndarray
         The variance of each component.
     total : float
@@ -119,7 +120,10 @@ def certainty(
 
 
 def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> Array:
-    """Return the least and the largest share, if values are off by up to `floor` and their total by up to `doubt`."""
+    """Return lower and upper bounds on shares of the total, one row for each value.
+
+    The error of the values is at most `floor`, and the error of the total is at most `doubt`.
+    """
     most = max(total + doubt, float(values.max()))
     low = np.maximum(values - floor, 0.0) / most
     rest, high = total - doubt, np.ones(len(values))
@@ -129,7 +133,7 @@ def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> 
 
 
 def _as_measured(frame: Frame, dp: DP | None) -> Frame:
-    """Return the frame in the units of the measurement. With public ranges, these are half widths of the ranges."""
+    """Return the frame in the units that clients use. With public ranges, the unit is half the width of a range."""
     if dp is None or not dp.public_ranges:
         return frame
     assert frame.mean is not None
@@ -139,7 +143,7 @@ def _as_measured(frame: Frame, dp: DP | None) -> Frame:
 
 
 def _variance_from_mean_noise(scale: Array | None, deviation: float, reach: float, d: int) -> float:
-    """Return the variance that noise on the mean alone gives a component, because all rows get the same error.
+    """Return the variance that noise on the mean alone can give a component, because all rows get the same error.
 
     `reach` is the norm to which rows are clipped, times the degrees of freedom.
     """
@@ -158,7 +162,8 @@ def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
         squares = float(np.linalg.norm(columns))
     if frame.mean is not None:
         mean = float(np.linalg.norm(frame.mean * columns))
-    # The standard deviation of the noise on each sum of squares. On each sum, it is smaller by the factor `reach`.
+    # `unit` is the standard deviation of the noise on each sum of squares. The noise on each sum is smaller by the
+    # factor `reach`.
     unit = deviation * np.sqrt(3.0 if sums else 2.0)
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
 
@@ -169,8 +174,8 @@ def _components(numbers: list[int]) -> str:
 
 
 def longest(columns: int) -> float:
-    """Return a length that a vector of independent N(0, 1) numbers rarely exceeds.
+    """Return a length that a vector of this many independent N(0, 1) numbers rarely exceeds.
 
-    Its square is two standard deviations above the mean of the squared length.
+    The square of this length is two standard deviations above the mean of the vector's squared length.
     """
     return math.sqrt(columns + 2.0 * math.sqrt(2.0 * columns))

@@ -1,9 +1,9 @@
-"""The cost of a Gaussian mechanism: epsilon and delta as exact functions of mu.
+"""The cost of a Gaussian mechanism: epsilon and delta as exact functions of mu = sensitivity / deviation.
 
-delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu): Balle and Wang,
-"Improving the Gaussian mechanism for differential privacy", ICML 2018, theorem 8. Several mechanisms in
-a row, each of which may depend on the earlier answers, cost as much as one mechanism with mu^2 = sum
-mu_t^2: Dong, Roth, Su, "Gaussian differential privacy", 2022.
+delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu), where Phi is the normal
+distribution function: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML
+2018, theorem 8. A sequence of mechanisms, each of which may depend on the earlier answers, costs as much as
+one mechanism with mu^2 = sum mu_t^2: Dong, Roth, Su, "Gaussian differential privacy", 2022.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-_HALVINGS: Final = 200  # more halvings than a float has bits
+_HALVINGS: Final = 200  # maximum number of halvings, which is more than a float has bits
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """Return delta for this epsilon.
+    """Return delta for this mu and epsilon.
 
-    Because phi(a) = exp(epsilon) phi(b) for the two arguments a and b, delta = phi(a) (M(-a) - M(-b))
-    with Mills' ratio M(x) = Phi(-x) / phi(x). This form avoids cancellation if delta is tiny.
+    Let a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, and let phi be the normal density. Because phi(a) =
+    exp(epsilon) phi(b), delta = phi(a) (M(-a) - M(-b)) with Mills' ratio M(x) = Phi(-x) / phi(x). This form
+    avoids cancellation if delta is tiny.
     """
     from scipy.special import erfcx, ndtr
 
@@ -29,7 +30,7 @@ def delta_of(mu: float, epsilon: float) -> float:
     b = -mu / 2.0 - epsilon / mu
     density = math.exp(-a * a / 2.0)
     second = erfcx(-b / math.sqrt(2.0)) / 2.0
-    # For large a, Mills' ratio of -a overflows while the density vanishes.
+    # For large a, Mills' ratio M(-a) overflows, and the density underflows.
     if a > 0.0:
         return max(float(ndtr(a) - density * second), 0.0)
     first = erfcx(-a / math.sqrt(2.0)) / 2.0
@@ -37,19 +38,22 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """Return the least epsilon >= 0 for which (epsilon, delta) holds."""
+    """Return the smallest epsilon >= 0 for which a mechanism with this mu is (epsilon, delta)-private."""
     if delta_of(mu, 0.0) <= delta:
         return 0.0
     return _least(lambda epsilon: delta_of(mu, epsilon) <= delta)
 
 
 def noise_of(epsilon: float, delta: float) -> float:
-    """Return the largest mu for which (epsilon, delta) holds."""
+    """Return the largest mu for which a mechanism is (epsilon, delta)-private."""
     return 1.0 / _least(lambda multiplier: delta_of(1.0 / multiplier, epsilon) <= delta)
 
 
 def _least(holds: Callable[[float], bool]) -> float:
-    """Return the least positive number from which a condition holds, rounded up to the next float."""
+    """Return the smallest positive number for which a condition holds, rounded up to the next float.
+
+    The condition must also hold for all larger numbers.
+    """
     low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2.0 * high

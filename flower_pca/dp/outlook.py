@@ -1,8 +1,8 @@
-"""An estimate of what stays visible under a privacy budget, from sizes that do not depend on the rows.
+"""An estimate of the components that stay visible under a privacy budget, from sizes that do not depend on the rows.
 
-The estimate needs no message. A component is visible if it has more variance than noise alone can give
-a component: see `dp.certainty`. This includes noise on the mean. If rows are centered at a wrong mean,
-the error of the mean becomes a common direction of all rows.
+The estimate needs no message. A component is visible if its variance exceeds the variance that noise alone
+can give a component: see `dp.certainty`. The estimate includes noise on the mean. If rows are centered at a
+wrong mean, the error of the mean becomes a common direction of all rows.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Outlook:
     Attributes
     ----------
     rows, columns, clients : int
-        The size of the table.
+        The total number of rows, and the numbers of columns and clients.
     noise : float
-        The sum of squares that noise on the products alone can give a component, in the units of the frame.
+        The sum of squares that noise on the products alone can give a component, in the units of the scaled rows.
     off : float
-        The number of rows times the length of the mean's error, in the same units.
+        The number of rows times the length of the error of the mean, in the same units.
     ranged : bool
-        Whether columns are measured in half widths of public ranges.
+        Whether the unit of each column is half the width of its public range.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class Outlook:
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         raise DataError(
             f"Under this budget, noise hides all components of {self.rows:,} rows: {sizes} need at least {least:,} "
-            "rows. Take more rows or a larger epsilon, or divide the noise among the clients with "
+            "rows. Use more rows or a larger epsilon, or divide the noise among the clients with "
             f"{option('mask', True)}."
         )
 

@@ -12,20 +12,20 @@ class Spent:
     Attributes
     ----------
     epsilon, delta : float
-        The guarantee for every row, against a server that sees all messages.
+        The guarantee of differential privacy for every row, against a server that sees all messages.
     clip : float
         The norm to which rows were clipped.
     noise : float
-        The least standard deviation of the noise on each number that the server sees.
+        The minimum standard deviation of the noise on each number that the server sees.
     messages : int
-        The number of answered messages, including the first message, which measures the frame.
+        The number of answered messages, including the first message, for mean, scale and count.
     shared : bool
-        Whether the clients shared the noise on masked sums. If so, epsilon is the cost of the sums, and holds if no
-        more clients collude than the run allowed for. If not, each client added all of the noise.
+        Whether the clients shared the noise on masked sums. If so, epsilon is the cost of the sums, and holds if at
+        most as many clients collude as the run allowed for. If not, each client added all of the noise.
     among : int
-        The number of clients that together add all of this noise. It is 1 if the noise is not shared.
+        The number of clients that together add noise of this deviation. It is 1 if the noise is not shared.
     frame_noise : float
-        The standard deviation of the noise on each number of the message that measured mean, scale and count.
+        The standard deviation of the noise on each number in an answer to the first message, for mean, scale and count.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""FederatedPCA, a scikit-learn estimator that fits by a federated run, and to_sklearn, which converts a result.
+"""The scikit-learn estimator FederatedPCA, which fits by a federated run, and to_sklearn, which converts a result.
 
 No other part of the package imports scikit-learn at module level.
 """

@@ -1,10 +1,10 @@
 """`FederatedPCA`, a federated run with scikit-learn's interface, and `to_sklearn`, which converts a result.
 
-`fit` lets scikit-learn check the tables and passes them to `simulate` as the clients' shards. The result of the run
-does everything else. This module adds the features of scikit-learn that a result lacks: whitening, outputs in the dtype
-of the rows, names of features, and two more values of `n_components`. None means all components, and "mle" means
-Minka's estimate of their number. Both values require a run with all components. With differential privacy, many of
-these components would be noise, so `n_components` must be a number.
+`fit` lets scikit-learn check the tables, and passes them to `simulate` as the clients' shards. Most methods of the
+estimator call the result of this run. This module adds the features of scikit-learn that a result does not have:
+whitening, outputs in the dtype of the rows, names of features, and two more values of `n_components`. None means all
+components, and "mle" means Minka's estimate of their number. Both values require a run with all components. With
+differential privacy, many of these components would be noise, so `n_components` must be a number.
 """
 
 from __future__ import annotations
@@ -80,59 +80,60 @@ _FITTED: Final = (
 
 
 class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Fit the PCA of several clients' rows, as a scikit-learn transformer.
+    """A scikit-learn transformer that fits the PCA of several clients' rows.
 
     `fit` runs the server and all clients in this process, or on Flower's simulation engine. It finds the
     components of all rows together, while each client sends only a few small matrices. In a deployment,
-    Flower runs the same algorithms. There is no `partial_fit`. To process rows as they arrive, use
+    Flower runs the same algorithms. The estimator has no `partial_fit`. To process rows as they arrive, use
     `track`.
 
     Parameters
     ----------
-    n_components : int, float, "signal", "mle" or None, default=None
-        The number of components, or the fraction of the total variance in (0, 1) that they must exceed. None keeps all
-        min(n_samples, n_features) components. "mle" uses Minka's estimate from the variances of all components. With
-        "signal" or "shared", the run finds the number: see `PCAConfig`.
+    n_components : int, float, "signal", "shared", "mle" or None, default=None
+        The number of components, or the fraction of the total variance, in (0, 1), that the components must explain.
+        None keeps all min(n_samples, n_features) components. "mle" uses Minka's estimate from the variances of all
+        components. With "signal" or "shared", the run finds the number: see `PCAConfig`.
     algorithm : str or Algorithm, default="auto"
-        The name of an algorithm, a spec string such as "faps(inner_steps=5)", or an instance. "auto" uses krylov, or
-        covariance if it costs less.
+        The name of an algorithm, a string with parameters such as "faps(inner_steps=5)", or an instance. "auto" uses
+        krylov, or covariance if it costs less.
     center : bool, default=True
         Whether to subtract the mean of all rows.
     scale : {"std", "max_abs", "genotype"} or None, default=None
         How to scale the columns: "std" to unit variance, "max_abs" by the largest absolute value, or "genotype" for
-        counts of an allele (see `PCAConfig`). None does not scale them.
+        counts of an allele (see `PCAConfig`). None leaves the columns unscaled.
     missing : {"error", "local_mean", "mean"}, default="error"
-        What to do with NaN, which stands for a missing value: refuse it ("error"), or replace it by the mean of the
+        What to do with missing values, which are NaN: raise an error ("error"), or replace them by the mean of the
         column at the same client ("local_mean") or at all clients ("mean").
     columns : sequence of str, str or None, default=None
         The names of the columns to use, if X consists of data frames. By default, all columns are used.
     categorical : sequence of str, mapping or str, or None, default=None
         The names of text columns in data frames, or a mapping from these names to their levels. Each text column
-        becomes one column for each of its levels, such as `ward=surgery`, weighted as `PCAConfig` explains.
-        `components_` has the columns of the levels.
+        is replaced by one column for each of its levels, such as `ward=surgery`, weighted as `PCAConfig` describes.
+        `components_` has a column for each level.
     explain, adjust, keep : sequence of str or str, default=()
-        The names of columns in data frames that are no features, such as age. The run computes how much of each
-        component the columns of `explain` explain. It removes the influence of the columns of `adjust` from all
-        features, and "site" in `adjust` removes the means of each site. The columns of `keep` are those whose influence
-        harmonizing does not remove. `transform` also needs the columns of `adjust` and `keep`. See `PCAConfig`.
+        The names of columns in data frames that are not features, such as age. The run computes how much of each
+        component the columns in `explain` explain. It removes the influence of the columns in `adjust` from all
+        features, and "site" in `adjust` removes the means of each site. Harmonizing does not remove the influence of
+        the columns in `keep`. `transform` also needs the columns in `adjust` and `keep`. See `PCAConfig`.
     harmonize : {"combat"} or None, default=None
         "combat" gives each column the same location and scale at all sites before the PCA.
     whiten : bool, default=False
         Whether `transform` divides the scores by the standard deviations of the components.
     tol : float or None, default=None
-        The error at which an iterative algorithm has converged. By default, the algorithm's own value.
+        The error at which an iterative algorithm has converged. By default, the algorithm's default.
     max_rounds : int or None, default=None
-        The largest number of rounds of an iterative algorithm. By default, the algorithm's own value.
+        Maximum number of rounds of an iterative algorithm. By default, the algorithm's default.
     random_state : default=0
         The seed of all random numbers: an int, None or a numpy RandomState, as in scikit-learn.
     mask : bool, MaskedSums or str, default=False
-        Whether to mask the clients' answers. A MaskedSums or a string such as "masks(neighbors=20)" also has settings
-        of the masks.
+        Whether to mask the clients' answers. To set parameters of the masks, pass a MaskedSums or a string such as
+        "masks(neighbors=20)".
     dp : DP, str or None, default=None
         The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". The fitted components then
         contain noise. `transform` itself is not private.
     backend, checkpoint
-        Where the run takes place, and the file from which an interrupted `fit` continues: see `simulate`.
+        The backend on which the run takes place, and the file from which an interrupted `fit` continues: see
+        `simulate`.
     init : PCAResult, path or array-like, or None, default=None
         The components with which the run begins: an earlier result, its file, or an array with components as rows.
 
@@ -140,13 +141,13 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     ----------
     components_
         Components as rows, (n_components_, n_features_in_), orthonormal, with fixed signs. They have no weights for
-        the columns of `explain`, `adjust` and `keep`.
+        the columns in `explain`, `adjust` and `keep`.
     explained_variance_
         Variance along each component, with divisor n - 1.
     explained_variance_ratio_
         Each component's share of the total variance. With `dp`, it is only an estimate: see `result_.certainty`.
     singular_values_
-        Singular values of all rows stacked, centered and scaled.
+        Singular values of the stacked rows of all clients, after centering and scaling.
     mean_
         Mean of all rows, or zeros if the rows were not centered.
     scale_
@@ -156,12 +157,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     n_components_
         The number of components.
     n_samples_
-        The number of rows of all clients together.
+        The total number of rows of all clients.
     n_features_in_
-        The number of columns of X in use. Each text column counts once, and so does each column of `explain`, `adjust`
-        and `keep`.
+        The number of columns of X that are used. Each text column counts once, and so does each column in `explain`,
+        `adjust` and `keep`.
     feature_names_in_
-        The names of these columns, if all of them are strings.
+        The names of the used columns, if all these names are strings.
     result_
         The `PCAResult` of the run, with its status, residuals, history and plots. It is always in float64.
 
@@ -205,8 +206,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         checkpoint: str | os.PathLike[str] | None = None,
         init: Start | None = None,
     ) -> None:
-        # scikit-learn clones an estimator by its parameters and requires that they are unchanged. So they are checked
-        # and converted in `fit` only.
+        # scikit-learn clones an estimator by its parameters, and requires that the constructor does not change them. So
+        # they are checked and converted only in `fit`.
         self.n_components = n_components
         self.algorithm = algorithm
         self.center = center
@@ -229,7 +230,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.init = init
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Return the parameters that differ from their defaults, without values that may be rows."""
+        """Return the class and the parameters that differ from their defaults, without values that may be rows."""
         told = [
             f"{name}={_text_of(value)}" for name, value in self.get_params(deep=False).items() if _differs(name, value)
         ]
@@ -247,7 +248,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             Not used.
         sites : default=None
             For a single table, the site of each row, (n_samples,). By default, all rows belong to one client. A
-            pipeline passes `sites` on if scikit-learn's metadata routing is enabled.
+            pipeline passes `sites` to this step if scikit-learn's metadata routing is enabled.
         """
         shards = tables.shards(self, X, sites)
         self.result_ = self._run(shards)
@@ -265,11 +266,11 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Parameters
         ----------
         X, sites : array-like
-            The rows, and the site of each, as `fit` takes them.
+            The rows, and the site of each row, in the same form as for `fit`.
         y : default=None
             Not used.
         """
-        if sites is None:  # A subclass may have its own `fit` without `sites`, as in scikit-learn's tests.
+        if sites is None:  # A subclass may define a `fit` without `sites`, as in scikit-learn's tests.
             return np.asarray(self.fit(X, y).transform(X))
         return np.asarray(self.fit(X, y, sites).transform(X, sites))
 
@@ -279,11 +280,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Parameters
         ----------
         X : array-like
-            The rows, (n_samples, n_features_in_), dense or sparse, or several such tables, whose scores are stacked.
+            The rows, (n_samples, n_features_in_), dense or sparse. If several tables are given, their scores are
+            stacked.
         sites : array-like, optional
             For a single table, the site of each row, (n_samples,). It is required if the run removed the means of each
-            site or harmonized the sites, because the scores of a row then depend on its site. In a mapping of tables,
-            the keys name the sites. In a list, the positions identify them.
+            site or harmonized the sites, because the scores of a row then depend on its site. If X is a mapping of
+            tables, its keys are the sites. If X is a list of tables, the positions identify the sites.
         """
         return self._each(X, sites, self._scores)
 
@@ -293,31 +295,31 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Parameters
         ----------
         X, sites : array-like
-            Rows, and the site of each, as `transform` takes them.
+            The rows, and the site of each row, in the same form as for `transform`.
         """
         scores = self._each(X, sites, self._scores)
         return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return the rows in the span of the components that have the scores X, (n_samples, n_features_in_)."""
+        """Return the rows in the span of the components whose scores are X, (n_samples, n_features_in_)."""
         check_is_fitted(self)
         with tables.without_cells(X, "X"):
             scores = check_array(X, dtype=tables.DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
             raise ConfigError(
                 f"X has {count(scores.shape[1], 'column')}, but inverse_transform needs one for each of the "
-                f"{self.n_components_} components. Give what transform returns."
+                f"{self.n_components_} components. Give the scores that transform returns."
             )
         along = scores * self._deviations() if self.whiten else scores
         return self.result_.inverse_transform(along).astype(scores.dtype, copy=False)
 
     def score_samples(self, X: Any, sites: Any = None) -> Array:
-        """Return the log density of each row under probabilistic PCA, (n_samples,), in the data's own units.
+        """Return the log density of each row under probabilistic PCA, (n_samples,), in the units of the data.
 
         Parameters
         ----------
         X, sites : array-like
-            Rows, and the site of each, as `transform` takes them.
+            The rows, and the site of each row, in the same form as for `transform`.
 
         Raises
         ------
@@ -327,16 +329,16 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self._each(X, sites, likelihood.log_likelihood)
 
     def score(self, X: Any, y: Any = None, sites: Any = None) -> float:
-        """Return the mean of `score_samples` over the rows, so that a grid search can compare numbers of components."""
+        """Return the mean of `score_samples` over the rows. A grid search can compare numbers of components by it."""
         return float(np.mean(self.score_samples(X, sites)))
 
     def get_covariance(self) -> Array:
-        """Return the covariance under probabilistic PCA, (n_features_in_, n_features_in_), in the data's own units."""
+        """Return the covariance under probabilistic PCA, (n_features_in_, n_features_in_), in the units of the data."""
         check_is_fitted(self)
         return likelihood.covariance(self.result_).astype(self.components_.dtype, copy=False)
 
     def get_precision(self) -> Array:
-        """Return the inverse of the covariance, (n_features_in_, n_features_in_)."""
+        """Return the inverse of the covariance under probabilistic PCA, (n_features_in_, n_features_in_)."""
         check_is_fitted(self)
         return likelihood.precision(self.result_).astype(self.components_.dtype, copy=False)
 
@@ -382,8 +384,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return components_to_keep(result, self.n_components)
 
     def _each(self, X: Any, sites: Any, work: Callable[[PCAResult, Table], Array]) -> Array:
-        """Apply `work` to one or several tables, with the result for the site of each row, and stack the returned
-        arrays.
+        """Return the stacked arrays that `work` returns for one or several tables.
+
+        `work` is called with the result for the site of the rows, and the rows.
         """
         check_is_fitted(self)
         result, several = self.result_, tables.several(X)
@@ -396,16 +399,18 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             return work(result, rows)
         if sites is None:
             raise ConfigError(
-                "The run adjusted or harmonized the rows of each site separately, so new rows need their site. Give "
-                "the site of each row, as in transform(X, sites=X['ward']), or a mapping from sites to tables."
+                "The run adjusted or harmonized the rows of each site separately, so the site of new rows is needed. "
+                "Give the site of each row, for example transform(X, sites=X['ward']), or a mapping from sites to "
+                "tables."
             )
         names, place = tables.sites_of(rows, sites)
         found = np.concatenate([work(self._at(name), rows[place == i]) for i, name in enumerate(names)])
         return np.asarray(found[np.argsort(np.argsort(place, kind="stable"), kind="stable")])
 
     def _at(self, site: str | int) -> PCAResult:
-        """Return the result for rows of a site, by name or position. It is the same for all sites unless the run
-        treated sites differently.
+        """Return the result for the rows of a site, which is given by name or position.
+
+        All sites have the same result unless the run adjusted or harmonized the sites.
         """
         return self.result_.at_site(site) if self.result_.is_by_site else self.result_
 
@@ -416,7 +421,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return scores
 
     def _with_names(self, X: Any) -> Table:
-        """Check rows, and return them with the names of their columns."""
+        """Return the rows with the names of their columns, after scikit-learn's checks."""
         names = self.result_.feature_names_in_
         rows = tables.check(self, X, reset=False, who="X")
         if isinstance(rows, Table):  # The table has text columns.
@@ -424,7 +429,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return Table(rows, names=None if names is None else tuple(names))
 
     def _deviations(self) -> Array:
-        """Return the divisors of whitening, with 1 for a component without variance."""
+        """Return the divisors for whitening, which are the deviations of the scores, or 1 without variance."""
         result = self.result_
         deviations = np.sqrt(result.explained_variance_)
         # If components are not orthonormal, the variance of scores differs from the explained variance.
@@ -440,14 +445,14 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         try:
             return int(check_random_state(self.random_state).randint(2**31 - 1))
         except ValueError:
-            # scikit-learn's own message would quote the data.
+            # The message of scikit-learn would quote the data.
             raise ConfigError(
                 f"random_state must be a whole number, None or a numpy RandomState, not {shown(self.random_state)}."
             ) from None
 
 
 _MLE: Final = "mle"
-# Arrays with one number per component.
+# These fields of a result are arrays with one number for each component.
 _SHARES: Final = ("site_share_", "explained_shares_", "explained_before_shares_")
 
 
@@ -461,7 +466,7 @@ def _text_of(value: object) -> str:
 
 
 def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> Any:
-    """Return the `n_components` to pass to a run over n rows and d columns."""
+    """Return the `n_components` of the run over n rows and d columns, given the `n_components` of the estimator."""
     estimated = n_components == _MLE
     if isinstance(n_components, str) and "%" not in n_components:
         checks.choice("n_components", n_components, (_MLE, *COUNTING))
@@ -476,7 +481,7 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
         )
     if estimated and n < d:
         raise DataError(
-            f'n_components="mle" needs at least as many rows as columns, but there are {n} rows and {d} columns. Give '
+            f'n_components="mle" needs at least as many rows as columns, but X has {n} rows and {d} columns. Give '
             "a number of components.",
             setting="n_components",
             value=n_components,
@@ -529,15 +534,17 @@ def _first(result: PCAResult, k: int) -> PCAResult:
 
 
 def to_sklearn(result: PCAResult) -> Any:
-    """Convert a result to a fitted scikit-learn PCA, or to a Pipeline if it fills missing values or scales columns.
+    """Return a result as a fitted scikit-learn PCA, or as a Pipeline if it fills missing values or scales columns.
 
-    A SimpleImputer, a StandardScaler, or both then precede the PCA. The first step gets the names of columns.
+    In the Pipeline, a SimpleImputer, a StandardScaler, or both precede the PCA. The first step gets the names of
+    columns.
 
     Raises
     ------
     ConfigError
-        If scikit-learn's PCA cannot represent `result.transform`. It is then no projection, its components are not
-        orthonormal, clients keep some of the components, or the run harmonized sites or adjusted for covariates.
+        If scikit-learn's PCA cannot represent `result.transform`. This happens if `transform` is not a projection,
+        components are not orthonormal, clients keep some of the components, or the run harmonized sites or adjusted
+        for covariates.
 
     Examples
     --------

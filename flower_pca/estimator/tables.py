@@ -1,7 +1,7 @@
-"""The tables that `fit` accepts: one table with the site of each row, or several tables, one per client.
+"""The tables that `fit` accepts: one table with the site of each row, or several tables, one for each client.
 
-scikit-learn checks each table (`check`), but supports only strings as names of columns. This module also converts other
-labels to strings, selects columns by name, and names the column in errors.
+scikit-learn checks each table (`check`), but supports only strings as names of columns. Therefore this module converts
+other labels to strings. It also selects columns by name, and adds the column to errors about cells.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DTYPES: Final = (np.float64, np.float32)
 
 
 def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
-    """Return the checked rows of each client, with names of columns and of the site."""
+    """Return the checked rows of each client, with the names of columns and sites."""
     found = several(X)
     if found is None:
         parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
@@ -58,9 +58,9 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
 
 
 def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, ...] | None, int]:
-    """Return the columns to name in a run over these shards, and how many of them vary independently.
+    """Return the names of the columns of a run over these shards, and the number of independent columns.
 
-    The indicator columns of one text column add up to 1, so one of them follows from the others.
+    The sum of the indicator columns of one text column is 1, so one of these columns depends on the others.
     """
     coding: Coding | None = estimator._coding
     if coding is None:
@@ -74,7 +74,7 @@ def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, .
 
 
 def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
-    """Return the tables of a list or a mapping, and the sites that a mapping names, or None for a single table.
+    """Return the tables in a list or a mapping, and the names of their sites by position, or None for a single table.
 
     A list of rows, each of which is a list of numbers, is a single table.
     """
@@ -92,7 +92,10 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
 
 
 def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
-    """Return the tables with columns in the order of the first table, if all names are text."""
+    """Return the tables with columns in the order of the first table, if all names are strings.
+
+    If a name is missing or is not a string, the tables are unchanged. Raise DataError if the names differ.
+    """
     names = [list(labels(table) or ()) for table in tables]
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
         return tables
@@ -107,7 +110,7 @@ def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
 
 
 def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
-    """Split the rows by site. Return the rows of each site, and the names of the sites by position, sorted."""
+    """Return the rows of each site, and the sorted names of the sites by position."""
     if sites is None:
         return [rows], {}
     names, place = sites_of(rows, sites)
@@ -118,7 +121,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
     """Return the sorted names of the sites, and for each row the position of its site among them."""
     if isinstance(sites, str):
         raise ConfigError(
-            f"sites is {shown(sites)}, but it must contain the site of each row. Give the column itself, as in "
+            f"sites is {shown(sites)}, but it must contain the site of each row. Give the column itself, for example "
             "sites=X['ward'], and name the columns to use by columns=[...].",
             setting="sites",
         )
@@ -150,7 +153,10 @@ def labels(table: Any) -> list[Any] | None:
 
 
 def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
-    """Return the columns with these names in this order, or all columns, with their names as strings."""
+    """Return the columns with these names in this order, or all columns if `names` is None.
+
+    The names of columns are converted to strings. A table without names is returned unchanged.
+    """
     known = labels(table)
     if known is None:
         return table
@@ -161,7 +167,7 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
             return table
         return table.pick(names, who)
     if 0 < sum(isinstance(label, str) for label in known) < len(known):
-        Table.of(table, who=who)  # This line raises the error about the columns.
+        Table.of(table, who=who)  # This call raises the error about names of which only some are strings.
     if texts != known:
         table = table.set_axis(texts, axis=1)
     if names is None or list(names) == texts:
@@ -171,7 +177,7 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
 
 
 def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> Any:
-    """Check a table with scikit-learn, according to the estimator's `columns` and `missing`, and return its rows.
+    """Return the rows of a table, checked by scikit-learn, according to the estimator's `columns` and `missing`.
 
     The table must have at least `least` rows, which is 0 for one of several tables. A table with text columns is
     checked by the run instead, because scikit-learn's checks do not support text.
@@ -179,7 +185,8 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> A
     Raises
     ------
     ValueError
-        If scikit-learn refuses the table. It is a DataError if more is known, such as the name of the column.
+        If scikit-learn refuses the table. If more is known about the fault, for example the name of the column, the
+        error is a DataError.
     """
     X, columns = _as_table(X), names_in(estimator.columns)
     if _has_columns_by_name(estimator):
@@ -218,14 +225,15 @@ def _as_table(X: Any) -> Any:
 
 @contextmanager
 def without_cells(X: Any, who: str) -> Iterator[None]:
-    """Remove quoted cells from errors of scikit-learn and numpy about rows that are not numeric."""
+    """Within the block, replace errors of scikit-learn and numpy that quote cells by errors without cells."""
     try:
         yield
     except ValueError as error:
         text = str(error)
         if "could not convert" in text:
             raise DataError(
-                f"{who} must be a table of numbers, but some cells of {shown(X)} are text. Leave these columns out."
+                f"{who} must be a table of numbers, but some cells of {shown(X)} are text. Leave out the columns with "
+                "text."
             ) from None
         if "Expected 2D array" in text:
             beginning, _, _ = text.partition("\n")
@@ -240,7 +248,7 @@ def _has_columns_by_name(estimator: Any) -> bool:
 
 
 def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, reset: bool, who: str) -> Table:
-    """Return the rows with their text columns. The run codes the text columns, and checks the rows."""
+    """Return the rows with their text columns, unchecked, because the run codes text columns and checks the rows."""
     coding: Coding | None = estimator._coding
     words: tuple[str, ...] = estimator._covariates
     if coding is not None:
@@ -264,7 +272,7 @@ def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
     try:
         return check(estimator, table, reset=first, who=who, least=0)
     except ValueError as error:
-        if not isinstance(error, DataError):  # A DataError names the row already.
+        if not isinstance(error, DataError):  # A DataError already names the owner of the table.
             error.add_note(f"in the table of {who}")
         raise
 
@@ -276,7 +284,7 @@ def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool, least: in
 
 
 def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bool | str, least: int) -> Any:
-    """Check a `Table`, whose column names scikit-learn would not recognize."""
+    """Return the checked rows of a `Table`, whose column names scikit-learn would not recognize."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
         raise no_numbers(who, X.words, file=False)
@@ -298,7 +306,10 @@ def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bo
 
 
 def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
-    """Raise a DataError that names the column if the error is about its cells. `gaps` allows missing values."""
+    """Raise a DataError that names the column, if `error` is an error about the cells of a column.
+
+    If `gaps` is True, missing values are allowed.
+    """
     if "fill value" in str(error):
         raise DataError(
             f"The sparse columns of {who} have a fill value other than 0. Use X.sparse.to_dense()."

@@ -34,9 +34,9 @@ from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
 MOST: Final = 2**26  # All rows are examined if they have at most this many entries.
-CHEAP: Final = 2**21  # the same limit if the user has not asked for hints
-BARE: Final = 2**18  # the same limit for arrays without column names, which programs may pass many times
-# Of larger data, a sample is examined. It has this many times fewer entries, because examining it takes ten copies.
+CHEAP: Final = 2**21  # the limit of entries if the user has not asked for hints
+BARE: Final = 2**18  # the limit of entries of arrays without column names, which programs may pass many times
+# Of larger data, a sample of at most 1/8 of this number of entries is examined, because the sample is copied ten times.
 _SAMPLED: Final = 8
 _LISTED: Final = option("columns", ["..."])
 _TIME: Final = re.compile(
@@ -62,19 +62,19 @@ def find(
     names : sequence of str or None, default=None
         Names of the columns. By default, the names at the first site.
     most : int, default=67108864
-        The largest number of entries that are all examined.
+        The number of entries up to which all rows are examined.
     """
     shapes = [_shape_of(table) for table in tables]
-    found = [_few(tables, shapes)]
+    found = [_hint_of_few_rows(tables, shapes)]
     if _can_be_looked_at(shapes, most):
         data = AllSites.of(tables, tables[0].names if names is None else names)
         found += _of_kinds(data, _OF_ROWS, _OF_COLUMNS)
-    elif whole := _can_be_sampled(tables, shapes):
+    elif whole := _clients_to_sample(tables, shapes):
         found += _of_sample(whole, tables[0].names if names is None else names, most)
     return tuple(chain.from_iterable(map(shorten, filter(None, found))))
 
 
-def _can_be_sampled(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[LocalData]:
+def _clients_to_sample(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[LocalData]:
     """Return the tables if all of them are held by clients and have dense rows, or else an empty list."""
     held = [table for table in tables if isinstance(table, LocalData)]
     if len(held) < len(tables) or any(sparse or not n * d for n, d, sparse in shapes):
@@ -83,7 +83,7 @@ def _can_be_sampled(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape
 
 
 def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: int) -> list[list[str]]:
-    """Return the hints that follow from a sample of the rows and from the sums of all rows.
+    """Return the lists of hints of each kind, from a sample of the rows and from the sums of all rows.
 
     A sample gives no hints about repeated rows and constant columns. The sums take at most one pass over the rows. Only
     the last two lines are checked for totals.
@@ -129,14 +129,17 @@ def _can_be_looked_at(shapes: Sequence[_Shape], most: int) -> bool:
 
 
 def _of_kinds(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
-    """Return the hints of each kind. Hints about columns ignore the lines that a hint about rows has reported."""
+    """Return the hints of each kind.
+
+    If there is a hint about rows, lines of totals and repeated sites are left out of the search in columns.
+    """
     with np.errstate(all="ignore"), warnings.catch_warnings():
         # Comparisons with NaN are false, so a column without values causes no hint.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = [list(kind(data)) for kind in of_rows]
         if len(data.columns) <= WIDE:
             if any(found):
-                data = AllSites(_rest(data.sites), data.columns)
+                data = AllSites(_without_totals(data.sites), data.columns)
             found += [list(kind(data)) for kind in of_columns]
     return found
 
@@ -148,7 +151,7 @@ def _shape_of(table: Table | LocalData) -> _Shape:
     return len(table), table.shape[1], hasattr(table.values, "tocsr")
 
 
-def _few(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[str]:
+def _hint_of_few_rows(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[str]:
     """Return a hint about sites with so few rows that sums over their rows nearly reveal single rows."""
     few: list[str] = []
     for i, (table, (n, _, _)) in enumerate(zip(tables, shapes, strict=True)):
@@ -191,14 +194,14 @@ def _dates(data: AllSites) -> Iterator[str]:
         values = values[~np.isnan(values)]
         month, day = values // 100 % 100, values % 100
         if (values == np.rint(values)).all() and ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
-            yield _date(columns[j], f"dates such as {values[0]:.0f}")
+            yield _hint_of_dates(columns[j], f"dates such as {values[0]:.0f}")
     for j in np.flatnonzero(varies & (least >= 15000) & (most <= 60000)).tolist():
         if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(data.values(j)):
-            yield _date(columns[j], "dates in Excel's numbering of days")
+            yield _hint_of_dates(columns[j], "dates in Excel's numbering of days")
     for j in np.flatnonzero(varies & (least >= 9.4e8) & (most <= 2.2e9)).tolist():
         values = data.values(j)
         if (values == np.rint(values)).all():
-            yield _date(columns[j], "times in seconds since 1970")
+            yield _hint_of_dates(columns[j], "times in seconds since 1970")
 
 
 def _are_working_days(values: Array) -> bool:
@@ -208,7 +211,7 @@ def _are_working_days(values: Array) -> bool:
     return in_range and bool((days % 7 > 1).all())
 
 
-def _date(column: str, what: str) -> str:
+def _hint_of_dates(column: str, what: str) -> str:
     return f"{capital(column)} holds {what}, stored as numbers. To leave it out, name the other columns with {_LISTED}."
 
 
@@ -226,7 +229,7 @@ def _twins(data: AllSites) -> Iterator[str]:
         ]
     )
     centered = few - few.mean(axis=0)
-    for i, j in _parallel(centered / np.sqrt((centered**2).sum(axis=0))):
+    for i, j in _parallel_pairs(centered / np.sqrt((centered**2).sum(axis=0))):
         what = "holds the same measurement, in another unit, as"
         pair = measures[[i, j]]
         if all(np.array_equal(*site.rows[:, pair].T) for site in data.sites):
@@ -236,7 +239,7 @@ def _twins(data: AllSites) -> Iterator[str]:
         yield f"{capital(one)} {what} {other}. Leave one of them out, because together they count twice."
 
 
-def _parallel(columns: Array) -> list[tuple[int, int]]:
+def _parallel_pairs(columns: Array) -> list[tuple[int, int]]:
     """Return the pairs of columns that are equal up to their sign and rounding. All columns have length 1."""
     # Equal columns have nearly equal products with a random direction. So sort by this product, and compare only
     # columns whose products are close.
@@ -250,7 +253,7 @@ def _parallel(columns: Array) -> list[tuple[int, int]]:
     return sorted((int(i), int(j)) for i, j in pairs if abs(columns[:, i] @ columns[:, j]) > 1.0 - 1e-12)
 
 
-def _rest(sites: Sequence[Site]) -> list[Site]:
+def _without_totals(sites: Sequence[Site]) -> list[Site]:
     """Return the sites without lines of totals, and only the first of several sites with equal rows.
 
     Totals and repeated sites would hide other faults.
@@ -264,7 +267,7 @@ def _rest(sites: Sequence[Site]) -> list[Site]:
 
 
 def _signs_and_swaps(data: AllSites) -> Iterator[str]:
-    """Yield hints about columns that have the opposite sign at one site, or that are swapped at one site."""
+    """Yield hints about columns that have the opposite sign at one site, and about columns that one site swaps."""
     if len(data.sites) > SITES:
         return
     whose = [site.who for site in data.sites]
@@ -308,7 +311,7 @@ _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
     *(sentinels, shapes.fills, zeros, shapes.shifted_points, _twins, _dates, shapes.dates, shapes.codes),
     *(units, _signs_and_swaps, shapes.other_codes, _constants),
 )
-# The kinds that are true of all rows if they are true of a sample.
+# If a hint of these kinds is true of a sample, it is also true of all rows.
 _OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(
     kind for kind in _OF_COLUMNS if kind not in (_constants, shapes.other_codes)
 )

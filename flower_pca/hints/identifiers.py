@@ -35,10 +35,10 @@ def hints_of_identifiers(
 
 
 def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
-    """Return the columns of these clients' stored rows that look like identifiers.
+    """Return the positions of the columns that look like identifiers.
 
-    Each column is mapped to True if its values are consecutive numbers, and to False if only its name looks like an
-    identifier.
+    Each position is mapped to True if the values of the column are consecutive numbers, and to False if only its name
+    looks like an identifier.
 
     Parameters
     ----------
@@ -61,33 +61,33 @@ def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict
     identifiers: dict[int, bool] = {}
     for i, j in enumerate(map(int, columns)):
         counts = bool(each[i] or together[i])
-        if whole[:, i].all() and (counts or j in by_name) and _different(tables, j, together=bool(together[i])):
+        if whole[:, i].all() and (counts or j in by_name) and _has_no_repeats(tables, j, together=bool(together[i])):
             identifiers[j] = counts
     return identifiers
 
 
 def _candidates(tables: Sequence[Any]) -> Array:
-    """Return the columns that may be identifiers according to a few rows of each client."""
+    """Return the positions of the columns that may be identifiers according to a few rows of each client."""
     columns = np.arange(tables[0].d)
     for table in tables:
         block = next(iter(table.blocks()))
         # A single row rules out most columns that hold decimals.
         for few in (1, _LOOK):
-            columns = columns[_unlike(block[:few, columns])]
+            columns = columns[_hold_different_numbers(block[:few, columns])]
         if not len(columns):
             break
     return columns
 
 
-def _unlike(block: Array) -> Array:
+def _hold_different_numbers(block: Array) -> Array:
     """Return which columns of a block hold whole numbers, no two of them equal."""
     if block.dtype.kind not in "fiu":
         return np.zeros(block.shape[1], dtype=bool)
     steps = np.diff(np.sort(block, axis=0), axis=0)
-    return np.asarray(_whole(block) & (steps != 0).all(axis=0))
+    return np.asarray(_hold_whole_numbers(block) & (steps != 0).all(axis=0))
 
 
-def _whole(block: Array) -> Array:
+def _hold_whole_numbers(block: Array) -> Array:
     """Return which columns hold only whole numbers and missing values."""
     with np.errstate(invalid="ignore"):
         whole = (np.rint(block) == block) & ~np.isinf(block)
@@ -103,11 +103,11 @@ def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
         part = block[:, columns].astype(np.float64)
         low = np.fmin(low, np.fmin.reduce(part))
         high = np.fmax(high, np.fmax.reduce(part))
-        whole &= _whole(part)
+        whole &= _hold_whole_numbers(part)
     return np.asarray(low), np.asarray(high), whole
 
 
-def _different(tables: Sequence[Any], j: int, *, together: bool) -> bool:
+def _has_no_repeats(tables: Sequence[Any], j: int, *, together: bool) -> bool:
     """Return whether a column has no two equal values at any client, or over all clients if `together` is true."""
     parts = [_column(table, j) for table in tables]
     if together:

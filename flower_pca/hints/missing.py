@@ -16,7 +16,7 @@ _OFTEN: Final = 900.0
 # negative value, this share of the spread is enough.
 _NEARER: Final = 0.25
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
-# Codes that files use for missing values.
+# Files use these codes for missing values.
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 
 

@@ -13,10 +13,10 @@ _FAR: Final = re.compile(r"The (?:mean|standard deviation) of column (?P<column>
 def without_repeats(hints: Iterable[str]) -> tuple[str, ...]:
     """Return the hints, except for hints about a mean or standard deviation that a hint about units explains."""
     every = tuple(hints)
-    units = {_about(found) for found in map(_UNITS.match, every) if found}
-    far = {hint: _about(found) for hint in every if (found := _FAR.match(hint))}
+    units = {_column_and_site(found) for found in map(_UNITS.match, every) if found}
+    far = {hint: _column_and_site(found) for hint in every if (found := _FAR.match(hint))}
     return tuple(hint for hint in every if far.get(hint) not in units)
 
 
-def _about(found: re.Match[str]) -> tuple[str, str]:
+def _column_and_site(found: re.Match[str]) -> tuple[str, str]:
     return found["column"].casefold(), found["site"]

@@ -24,10 +24,11 @@ from flower_pca.hints.sites import LEAST, MANY, AllSites, stacks
 _FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^63 and 1e20
 _FAR: Final = 1000.0  # The distance of a fill value from all other values is at least this many times their spread.
 _POINT: Final = (10.0, 100.0, 0.1, 0.01)  # factors by which a mistyped decimal point changes a value
-# Values that are too large are searched for only if the largest of the other values is at most this many times the
-# smallest.
+# A value may be too large by a shifted point only if the largest of the other values is at most this many times the
+# smallest value.
 _TIGHT: Final = 5.0
-_CLOSE: Final = 3.0  # the same factor in the search for values that are too small
+# A value may be too small by a shifted point only if the largest value is at most this many times the second-smallest.
+_CLOSE: Final = 3.0
 _OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
 _COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
@@ -111,7 +112,9 @@ def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[
             (a, b)
             for a in odd.tolist()
             for b in odd.tolist()
-            if a != b and low[b] <= here[1, a] <= high[b] and _alike(here[:, a], low[b], high[b], middle[b])
+            if a != b
+            and low[b] <= here[1, a] <= high[b]
+            and _has_similar_levels(here[:, a], low[b], high[b], middle[b])
         }
         for a, b in sorted(fits):
             if a < b and (b, a) in fits:
@@ -119,7 +122,7 @@ def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[
                 yield f"{both} seem to be swapped at {site}. Check the data of this site."
 
 
-def _alike(here: Array, low: float, high: float, middle: float) -> bool:
+def _has_similar_levels(here: Array, low: float, high: float, middle: float) -> bool:
     span = high - low
     return bool(abs(here[1] - middle) < 0.5 * span and 0.4 * span < here[2] - here[0] < 1.6 * span)
 
@@ -214,10 +217,10 @@ def _possible_ends(data: AllSites) -> list[list[int]]:
 
 
 def _first_lines_fit(rows: Array, in_order: Array, most: int) -> Array:
-    """Return for each table (s x n x d) and number of last lines whether the first of these lines may be a statistic.
+    """Return whether the first of the last m lines of a table may hold a statistic of the lines above.
 
-    The numbers of last lines go from `most` down to 2. The tolerances are wider than in `_statistic`, because they
-    follow from sums that are computed once for all numbers of last lines.
+    The result has a row for each table (s x n x d) and a column for each m, from `most` down to 2. The tolerances are
+    wider than in `_statistic`, because they follow from sums that are computed once for all m.
     """
     # Entry k of these arrays refers to the lines above the last `most` - k lines.
     n = rows.shape[1]
@@ -286,7 +289,10 @@ def totals_anywhere(data: AllSites) -> Iterator[str]:
 
 
 def _may_hold_sums(data: AllSites) -> list[bool]:
-    """Return for each site whether some row is large in all of the first telling columns, as a sum of rows is."""
+    """Return for each site whether some row may be a sum of rows, because it is large in the columns that are checked.
+
+    These are the columns with the most different values: see `AllSites.telling`.
+    """
     found = [False] * len(data.sites)
     for places, stored in stacks([site.rows[:, data.telling[:_COLUMNS]] for site in data.sites]):
         rows = np.nan_to_num(stored)
@@ -303,7 +309,7 @@ def _measures(rows: Array) -> Array:
 
 
 def _large(rows: Array) -> Array:
-    """Return which entries of tables (... x n x d) exceed 1.5 times the median absolute value of their column."""
+    """Return which entries of tables (... x n x d) exceed 1.5 times the median of their column, in absolute value."""
     sizes = np.abs(rows)
     return np.asarray(sizes > 1.5 * np.median(sizes, axis=-2, keepdims=True))
 

@@ -22,7 +22,7 @@ LEAST: Final = 5  # smallest number of values of a column at a site that a hint 
 # A column with more different values than this is a measurement. A column with fewer values may hold categories.
 MANY: Final = 10
 _CACHED: Final = 2**15  # number of entries in a block of 256 kB, which fits into the processor cache
-_TELLING: Final = 16  # number of columns that rule out most suspicions before all columns are examined
+_TELLING: Final = 16  # number of columns that are examined first, because they rule out most suspicions
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Site:
     def marks(self) -> Array:
         """A hash of each row (n,). Equal rows have equal hashes."""
         n, d = self.rows.shape
-        marks, odd = np.empty(n, dtype=np.uint64), _odd(d)
+        marks, odd = np.empty(n, dtype=np.uint64), _odd_numbers(d)
         # Computing block by block in the cache takes half the time of several passes over all rows.
         step = max(_CACHED // d, 1)
         for i in range(0, n, step):
@@ -90,7 +90,7 @@ class Site:
 
 
 @functools.lru_cache(maxsize=1)
-def _odd(d: int) -> Array:
+def _odd_numbers(d: int) -> Array:
     """Return d odd random numbers, which are the same in every call."""
     drawn = np.random.default_rng(0).integers(2**62, size=d, dtype=np.uint64)
     # Multiplication by an odd number modulo 2^64 keeps different numbers different.
@@ -143,7 +143,7 @@ class AllSites:
     @functools.cached_property
     def seen(self) -> Array:
         """The number of values of each column at each site, sites x d."""
-        return np.stack([_numbers(values) for values in self.in_order])
+        return np.stack([_counts(values) for values in self.in_order])
 
     @functools.cached_property
     def lowest(self) -> Array:
@@ -153,7 +153,7 @@ class AllSites:
     @functools.cached_property
     def highest(self) -> Array:
         """The two largest values of each column, 2 x d, with NaN if there are fewer."""
-        ends = [_last(values, seen) for values, seen in zip(self.in_order, self.seen, strict=True)]
+        ends = [_two_largest(values, seen) for values, seen in zip(self.in_order, self.seen, strict=True)]
         return -_two_smallest([-values for values in ends])
 
     @property
@@ -221,8 +221,8 @@ class AllSites:
 def stacks(sites: Sequence[Array]) -> Iterator[tuple[list[int], Array]]:
     """Yield stacks (s x n x d) of sites with equal numbers of rows, with the positions of these sites.
 
-    Stacks save time if a thousand sites have a few rows each. A site with many rows forms a stack of its own without a
-    copy.
+    Stacks save time if a thousand sites have a few rows each. A site with many rows forms a stack alone, and its rows
+    are not copied.
     """
     by_length: dict[int, list[int]] = {}
     for i, rows in enumerate(sites):
@@ -234,7 +234,7 @@ def stacks(sites: Sequence[Array]) -> Iterator[tuple[list[int], Array]]:
             yield some, sites[some[0]][None] if len(some) == 1 else np.stack([sites[i] for i in some])
 
 
-def _last(values: Array, seen: Array) -> Array:
+def _two_largest(values: Array, seen: Array) -> Array:
     """Return the two largest values of each column.
 
     The columns of `values` are in ascending order, and the first `seen` values of a column are not NaN.
@@ -250,7 +250,7 @@ def _two_smallest(parts: Sequence[Array]) -> Array:
     return np.asarray(np.sort(every, axis=0)[:2])
 
 
-def _numbers(values: Array) -> Array:
+def _counts(values: Array) -> Array:
     """Return how many values of each column are not NaN. The columns are in ascending order with NaN last."""
     seen = np.full(values.shape[1], len(values))
     gaps = np.isnan(values[-1])

@@ -1,7 +1,7 @@
 """Find columns that determine a component by their size or mean, or that seem to be measured in different units.
 
-PCA follows the variance. So a column that numbers the rows, or is measured in small units, becomes the first component,
-whatever the other columns are. The server knows the standard deviation of every column from the totals that clients
+PCA follows the variance. So a column that numbers the rows, or a column in small units, becomes the first component,
+whatever the other columns are. The server computes the standard deviation of every column from the totals that clients
 send at the start of a run.
 """
 
@@ -29,7 +29,7 @@ _NUMBERS: Final = "It holds whole numbers, all different, like an identifier. Le
 def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
     """Return hints about columns with these root mean squares (d,), for a run that did not scale them."""
     if column_alone(sizes) is not None:
-        return (_alone(sizes, names, _SCALE_IT),)
+        return (_hint_of_largest(sizes, names, _SCALE_IT),)
     varying = np.sort(sizes[sizes > 0.0])
     if len(varying) < 2:
         return ()
@@ -40,7 +40,7 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
     j = int(np.argmax(sizes))
     i = int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
     larger = f"column {label(j, names)} has a standard deviation of {high:.3g}"
-    smaller = f"column {label(i, names)} has one of {sizes[i]:.3g}"
+    smaller = f"column {label(i, names)} has a standard deviation of {sizes[i]:.3g}"
     differ = f"Columns differ much in size: {larger}, but {smaller}."
     return (f"{differ} Use {_STD} if they are measured in different units.",)
 
@@ -79,10 +79,10 @@ def hints_of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable
     j = column_alone(sizes)
     if j is None or not all(numbers_rows(table, j) for table in tables):
         return ()
-    return (_alone(sizes, names, _NUMBERS),)
+    return (_hint_of_largest(sizes, names, _NUMBERS),)
 
 
-def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
+def _hint_of_largest(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
     j = int(np.argmax(sizes))
     share = sizes[j] ** 2 / np.sum(sizes**2)
     # A larger share would be rounded to 100.00%, which would be wrong.

@@ -12,8 +12,7 @@ from flower_pca.hints.sentences import capital
 from flower_pca.hints.sites import LEAST, AllSites, Site, stacks
 from flower_pca.rows.local import LocalData
 
-# The largest allowed probability that ordinary rows of a run cause a hint about means.
-_RARE: Final = 1e-3
+_RARE: Final = 1e-3  # maximum probability that ordinary rows of a run cause a hint about means
 
 
 def totals(data: AllSites) -> Iterator[str]:
@@ -24,7 +23,7 @@ def totals(data: AllSites) -> Iterator[str]:
 
 
 def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str]:
-    """Yield the hints of `totals` from a sample of the rows and the sums of all rows, which the clients know."""
+    """Yield the hints of `totals` from a sample of the rows, and from the sums of all rows at each client."""
     for site, client in zip(data.sites, clients, strict=True):
         mean, number = client.measured.means()
         seen = np.asarray(number, dtype=np.float64)
@@ -70,12 +69,12 @@ def _look_like_totals(tables: Array) -> Array:
     missing = np.isnan(above)
     mean = total / np.maximum(n - missing.sum(axis=1), 1) if missing.any() else total / n
     first = above[:, :LEAST]
-    rounding = _rounding(last)
-    slack = rounding + _off(first, n + 1) + 1e-8 * np.abs(total)
+    rounding = _unit_of_last_place(last)
+    slack = rounding + _rounding_of_sum(first, n + 1) + 1e-8 * np.abs(total)
     sums = (np.abs(last - total) <= slack).any(axis=1)
     # A line of means holds the mean of every column that varies. Only columns that vary in the first lines are checked.
     varies = np.fmax.reduce(first, axis=1) > np.fmin.reduce(first, axis=1)
-    slack = rounding + _most_off(n) / n + 1e-8 * np.abs(mean)
+    slack = rounding + _most_rounding_of_sum(n) / n + 1e-8 * np.abs(mean)
     means = ((np.abs(last - mean) <= slack) | np.isnan(last) | ~varies).all(axis=1)
     return np.asarray(sums | means)
 
@@ -96,7 +95,7 @@ def _sum_or_mean(
     else:
         total, mean = sums, sums / n
     far = there & (np.abs(total) > 1.5 * np.maximum(np.abs(low), np.abs(high)))
-    rounding = _rounding(last) / 2.0 * (1.0 + 1e-9)
+    rounding = _unit_of_last_place(last) / 2.0 * (1.0 + 1e-9)
 
     def kind(off: Array) -> str:
         sum_off = rounding + off + 1e-9 * np.abs(total)
@@ -105,10 +104,10 @@ def _sum_or_mean(
         mean_off = rounding + off / n + 1e-12 * np.abs(mean)
         return "mean" if there.any() and (np.abs(last - mean) <= mean_off)[there].all() else ""
 
-    # Finding the number of decimal places of all lines is slow, so most lines are ruled out before.
-    if not kind(_most_off(n)):
+    # Finding the number of decimal places of all lines is slow, so a fast check rules out most lines first.
+    if not kind(_most_rounding_of_sum(n)):
         return ""
-    off = _off(above, n)
+    off = _rounding_of_sum(above, n)
     found = kind(off)
     if found == "mean":
         # If columns depend on each other, hitting all of their means is a single coincidence.
@@ -120,24 +119,26 @@ def _sum_or_mean(
     return found
 
 
-def _off(rows: Array, n: Any) -> Array:
-    """Return, for each column, how much rounding may have changed the sum of n numbers with these decimal places.
+def _rounding_of_sum(rows: Array, n: Any) -> Array:
+    """Return how much rounding may have changed the sum of n numbers of each column.
+
+    The number of decimal places of a column is read from `rows`.
 
     Whole numbers are taken as counts and codes, which are not rounded.
     """
-    steps = _rounding(rows).min(axis=-2)
+    steps = _unit_of_last_place(rows).min(axis=-2)
     # The rounding error of a number has a standard deviation of steps / sqrt(12), and a sum has sqrt(n) times as much.
     # Four standard deviations are allowed.
     rounded = 4.0 * np.sqrt(n / 12.0) * steps
     return np.where(steps < 1.0, rounded, 0.0)
 
 
-def _most_off(n: Any) -> Any:
-    """Return the largest value of `_off` for n numbers, which is reached by numbers with one decimal place."""
+def _most_rounding_of_sum(n: Any) -> Any:
+    """Return the largest value of `_rounding_of_sum` for n numbers. Numbers with one decimal place reach this value."""
     return 4.0 * np.sqrt(n / 12.0) * 0.1
 
 
-def _rounding(values: Array) -> Array:
+def _unit_of_last_place(values: Array) -> Array:
     """Return the unit of the last decimal place of each number: 0.01 for 3.14, and 1 for 7."""
     steps, sizes = np.full(values.shape, 1e-12), np.abs(values)
     # The loop runs eleven times, so it reuses these two arrays.
@@ -154,7 +155,7 @@ def _rounding(values: Array) -> Array:
 
 
 def _spread_given_others(rows: Array) -> Array:
-    """Return the standard deviation of each column about its prediction from the columns before it.
+    """Return the standard deviation of each column around its linear prediction from the columns before it.
 
     The value is 0 if the prediction is exact, if the rows are too few, and for all columns after the 64th.
     """

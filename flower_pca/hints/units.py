@@ -21,12 +21,14 @@ _CELSIUS: Final = 60.0  # the highest temperature in Celsius that is expected
 # After conversion, the median may differ from the median of the other sites by this share of the spread.
 _APART: Final = 0.25
 _TENTH: Final = 1.2816  # the ninetieth percentile of the standard normal distribution
-# Allowances for chance, in units of the standard error that `_unit` gets. The first one is added to the threshold for
-# the median, and the second one to the logarithm of the threshold for the spread. Values are assumed to be normal.
+# These are allowances for chance, in units of the standard error that `_conversion` gets. The first one is added to the
+# threshold for the median, and the second one to the logarithm of the threshold for the spread. Values are assumed to
+# be normal.
 _APART_BY_CHANCE: Final = 0.49
 _WIDER_BY_CHANCE: Final = 0.89
 _WIDER: Final = 1.6  # maximum ratio between the spread of a converted site and the spread of the other sites
-# Other people cannot explain a tenth percentile above this many times the ninetieth percentile of the other sites.
+# A tenth percentile above this many times the ninetieth percentile of the other sites means another unit, because
+# different people cannot differ so much.
 _FAR: Final = 10.0
 _GLUCOSE: Final = "the factor between mg/dl and mmol/l of glucose, or mg/dl and umol/l of bilirubin"
 _UNITS: Final = (  # the factor and the shift that convert one unit to another, and their description in a hint
@@ -85,8 +87,8 @@ def _odd_units(
     `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`. `seen` (sites x d) holds the numbers of values,
     with 0 for columns to leave out. `middle` is the word for the second level, "median" or "mean".
     """
-    alone = _alone(levels) & (seen > 0)
-    # The standard error of the difference between one site and all others, relative to the spread of single values.
+    alone = _columns_apart(levels) & (seen > 0)
+    # `error` is the standard error of the difference between one site and all others, relative to the spread of values.
     others_seen = np.maximum(seen.sum(axis=0) - seen, 1)
     error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / others_seen)
     yield from _two_units(sites, levels, seen, columns, middle=middle)
@@ -94,10 +96,10 @@ def _odd_units(
     if len(sites) == 2:  # Either site may have the other unit, and one hint is enough.
         others, looked = sites[1], [i for i in looked if i == 0]
     for i in looked:
-        usual = _of_others(levels, i)
+        usual = _levels_elsewhere(levels, i)
         steady = usual[2] > usual[0]
         columns_alone = np.flatnonzero(alone[i] & steady).tolist()
-        units = {j: _unit(levels[i, :, j], usual[:, j], error[i, j]) for j in columns_alone}
+        units = {j: _conversion(levels[i, :, j], usual[:, j], error[i, j]) for j in columns_alone}
         odd = {j: words for j, words in units.items() if words}
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
             continue  # A site that differs in many columns by different factors has other people, not other units.
@@ -133,7 +135,7 @@ def _two_units(
         sides = [np.flatnonzero(half[:, j]) for half in (low, high)]
         below, above = (np.nanmedian(levels[side][:, :, j], axis=0) for side in sides)
         error = float(np.sqrt(sum(1.0 / seen[side, j].sum() for side in sides)))
-        words = _unit(above, below, error)
+        words = _conversion(above, below, error)
         if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
             names = [_listed([sites[i] for i in side.tolist()]) for side in sides]
             yield (
@@ -153,18 +155,18 @@ def _largest(values: Array, of: Array) -> Array:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """List the names in order for a message. Of many names, list only the first ones and the number of the others."""
+    """List the names in order for a message. Of many names, list the first ones and the number of further names."""
     every = sorted(names, key=lambda name: (len(name), name))
     if len(every) <= _LISTED:
         return labels.series(every)
     return labels.series([*every[:_LISTED], f"{len(every) - _LISTED} more"])
 
 
-def _alone(levels: Array) -> Array:
-    """Return which columns of each site do not overlap the columns of most other sites (sites x d).
+def _columns_apart(levels: Array) -> Array:
+    """Return a mask (sites x d) of the columns whose values at a site do not overlap the values at most other sites.
 
-    The other sites must overlap each other. Fewer than half of the sites may be odd, so the median over all sites
-    describes the other sites, and two sites with other units do not hide each other.
+    The values at these other sites must overlap each other. Fewer than half of the sites may be odd, so the median over
+    all sites describes the other sites, and two sites with other units do not hide each other.
     """
     usual = np.nanmedian(levels, axis=0)
     apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
@@ -175,7 +177,7 @@ def _alone(levels: Array) -> Array:
         return np.asarray(_pairs_apart(levels).any(axis=0) & here.all(axis=0) & np.ones_like(apart))
     pairs = _pairs_apart(levels)
     most = here & ~apart
-    # All ordinary sites overlap each other, and an odd site overlaps none of them.
+    # All ordinary sites must overlap each other, and an odd site must overlap no ordinary site.
     together = ~(pairs & most[:, None] & most[None, :]).any(axis=(0, 1))
     from_all = (pairs | ~most[None, :]).all(axis=1)
     few = (2 * apart.sum(axis=0) < here.sum(axis=0)) & (here.sum(axis=0) > 2)
@@ -183,7 +185,7 @@ def _alone(levels: Array) -> Array:
 
 
 def _pairs_apart(levels: Array) -> Array:
-    """Return which columns do not overlap for each pair of sites (sites x sites x d).
+    """Return a mask (sites x sites x d) of the columns whose values at two sites do not overlap.
 
     They do not overlap if the tenth percentile at one site is above the ninetieth percentile at the other site.
     """
@@ -191,7 +193,7 @@ def _pairs_apart(levels: Array) -> Array:
     return np.asarray(above | above.swapaxes(0, 1))
 
 
-def _of_others(levels: Array, i: int) -> Array:
+def _levels_elsewhere(levels: Array, i: int) -> Array:
     """Return the medians over all sites except i of the levels of each column.
 
     If there are many sites, site i is included, because it hardly changes the medians.
@@ -201,7 +203,7 @@ def _of_others(levels: Array, i: int) -> Array:
     return np.asarray(np.nanmedian(levels, axis=0))
 
 
-def _unit(here: Array, usual: Array, error: float) -> str:
+def _conversion(here: Array, usual: Array, error: float) -> str:
     """Describe the conversion that turns the levels of one site into the usual levels, or return "" for none.
 
     `error` is the standard error of the difference of the medians, relative to the spread of the values.

@@ -1,6 +1,6 @@
-"""Simulations in which one virtual node hosts several clients. Their messages and answers are combined into one."""
+"""Simulations in which a virtual node hosts several clients, with one message and one answer for all of them."""
 
 from typing import Final
 
-# The key in a run-config for the number of clients that each virtual node hosts
+# A run-config gives the number of clients that each virtual node hosts under this key.
 EACH: Final = "clients-per-node"

@@ -1,8 +1,8 @@
-"""Messages and answers for virtual nodes that host several clients: the layout of their records.
+"""The layout of messages and answers for virtual nodes that host several clients.
 
-A message contains one copy of the content that `wire` writes for a single client. It also lists the clients, and
-contains additional arrays for single clients. In an answer, the arrays of clients with the same shapes are stacked by
-name, and other values are listed. `wire` reads each part as if it came from a single client.
+A message contains one copy of the content that `wire` writes for one client, a list of the clients, and additional
+arrays for individual clients. In an answer, arrays with the same name and shape from several clients are stacked, and
+other values are listed. `wire` reads each client's part like an answer from one client.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from flower_pca.core.stage import Broadcast
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
-# The name of the record that lists the clients of a message or an answer
+# The record with this name lists the clients of a message or an answer.
 _HOSTED: Final = "hosted"
-# The name of the list of clients, in this record and in the properties of a virtual node
+# The list of clients has this name in the record "hosted" and in the properties of a virtual node.
 _CLIENTS: Final = "clients"
 _NAMES, _ARRAYS = "names", "arrays"
 _ANSWER, _CHECK = "The answer of a virtual node", "Look at the log of that node."
 _MESSAGE: Final = "A message for the clients of a virtual node"
 LACKING: Final = ProtocolError(f"{_ANSWER} does not contain the answer of one of its clients. {_CHECK}")
-TWICE: Final = ProtocolError(f"{_ANSWER} contains two answers of the same client. {_CHECK}")
+TWICE: Final = ProtocolError(f"{_ANSWER} contains two answers from the same client. {_CHECK}")
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """The return value of a client's `fit` or `evaluate`, with the number of the client."""
+    """The number of a client, and the return value of its `fit` or `evaluate`."""
 
     client: int
     first: Any  # a list of arrays, or the loss
@@ -45,7 +45,7 @@ class Delivery:
 
 
 class Writer:
-    """A writer of messages for the clients of virtual nodes. The common part is written only once.
+    """A writer of messages for the clients of virtual nodes. It writes the common part only once.
 
     Parameters
     ----------
@@ -81,12 +81,13 @@ def clients_of(content: Content) -> Sequence[object]:
 
 
 def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array], wire.Config]]:
-    """Yield each client of a message, with the parameters and the config of its own message."""
+    """Yield each client of a message, with the parameters and the config of the client's part of the message."""
     parameters, config = wire.open_request(content, kind)
     hosted = records.values_in(content, _HOSTED)
     if not hosted:
         raise ProtocolError(
-            'The message is for a single client, but this node hosts several. Use a strategy with hosted="stacked".'
+            "The message is for a single client, but this node hosts several clients. Use a strategy with "
+            'hosted="stacked".'
         )
     clients = _list_of(hosted, _CLIENTS, int, who=_MESSAGE)
     names = _json(hosted, _NAMES, dict, who=_MESSAGE)
@@ -102,7 +103,7 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
 
 
 def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
-    """Return the records with the answers of a node's clients."""
+    """Return the records with the answers from a node's clients."""
     alike: dict[Any, list[Delivery]] = {}
     for answer in answers:
         arrays = () if kind == wire.EVALUATE else answer.first
@@ -126,7 +127,7 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
 
 
 def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.Answer | ProtocolError]:
-    """Return the answer of each of these clients in a node's reply, or the error that explains why it is unusable."""
+    """Return the answer from each of these clients in a node's reply, or the error if an answer is unusable."""
     if wire.is_reply(content, kind):  # The node itself has replied with the reason for not answering.
         return dict.fromkeys(clients, _read(lambda: wire.read_reply(content, kind)))
     found: dict[int, wire.Answer | ProtocolError] = {}
@@ -141,7 +142,7 @@ def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int,
 
 
 def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.Answer]]]:
-    """Yield the clients whose answers are stacked in a record, each with a function that reads its answer."""
+    """Yield each client whose answer is in a record of stacked answers, with a function that reads this answer."""
     group = records.values_in(content, name)
     clients, examples = (_list_of(group, key, int) for key in (_CLIENTS, "num_examples"))
     by_columns, metrics = _list_of(group, "by_columns", bool), _json(group, "metrics", list)
@@ -169,7 +170,7 @@ def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
 
 
 def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
-    """Parse a JSON value from another machine, and refuse it if it does not have this type."""
+    """Return a parsed JSON value from another machine. Raise ProtocolError if it does not have this type."""
     try:
         # Another machine may send brackets nested so deeply that Python raises RecursionError.
         found = json.loads(wire.value_of(who, values, name, str))
@@ -181,7 +182,7 @@ def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _
 
 
 def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> list[Any]:
-    """Return a list from another machine, and refuse it if its items do not have this type."""
+    """Return a list from another machine. Raise ProtocolError if its items do not have this type."""
     found = values.get(name)
     # The types are compared, because isinstance would accept True as an int.
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
@@ -218,7 +219,7 @@ def read_properties(content: Content) -> tuple[int, ...]:
 
 
 def _by_columns(a: Array) -> bool:
-    """Return whether an array is stored column by column. A stack preserves this layout."""
+    """Return whether an array is stored column by column. The layout is preserved when arrays are stacked."""
     return bool(a.ndim == 2 and a.flags.f_contiguous and not a.flags.c_contiguous)
 
 

@@ -1,6 +1,6 @@
-"""A virtual node that hosts several clients. Each client is a PCAClient with its own context, memory and key.
+"""A virtual node that hosts several clients. Each client is a PCAClient with a separate context, memory and key.
 
-The node gives each client its part of a message, and collects the answers.
+The node passes each client the client's part of a message, and collects the answers.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _answers(
 
 
 def _check(named: Sequence[object], clients: frozenset[int]) -> None:
-    """Refuse a message that names a client twice, because the client would answer twice from the same memory.
+    """Raise ProtocolError if a message names a client twice, or names a client of another node.
 
-    The message is refused before any client answers. A message for clients of other nodes is refused, too.
+    A client that is named twice would answer twice from the same memory. The check precedes all answers.
     """
     seen: set[object] = set()
     for client in named:

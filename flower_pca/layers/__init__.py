@@ -1,12 +1,12 @@
-"""The layers of a run: number precision, privacy noise, the air channel, numbers by client, and shares of clients."""
+"""The layers of a run: precision of numbers, privacy noise, the air channel, numbers by client, and maximum shares."""
 
 from typing import Final
 
 WIRE: Final = "wire"  # the precision of numbers on the network
 SINGLE: Final = "single"  # numbers that differ by client
 NOISE: Final = "dp"  # the noise of a privacy budget
-PARTIES: Final = "parties"  # replaces the number of columns in an answer by the number of parties
-# The layers whose arrays a message may contain, in the order in which a client applies them
+PARTIES: Final = "parties"  # the number of parties in place of the number of columns in an answer
+# A message may contain arrays of these layers. A client applies the layers in this order.
 NAMED: Final = (WIRE, SINGLE, NOISE)
-# The suffix of the array of exponents that belongs to an array with fewer bits: see `layers.precision`
+# An array that is sent in fewer bits has an array of exponents, whose name has this suffix: see `layers.precision`.
 EXPONENTS: Final = ".exponents"

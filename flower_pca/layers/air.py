@@ -1,6 +1,6 @@
 """AirChannel: a simulation of clients that transmit at the same time, so that the server receives a noisy sum.
 
-The layer changes nothing at the clients. The server applies fading and noise to the answers that it gets.
+The layer does not change the clients' answers. The server applies fading and noise to the answers that it receives.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from flower_pca.core.stage import Arrays
 
 @dataclass(frozen=True, kw_only=True)
 class AirChannel(Layer):
-    """Simulate analog transmission: all clients send at once, and the receiver hears sum_k g_k x_k + W.
+    """A layer that simulates analog transmission: all clients send at once, and the server receives sum_k g_k x_k + W.
 
     W has independent N(0, noise_std^2) entries, which are drawn anew for every message. Client k divides
     its answer by h_k, its estimate of the gain of its channel. The true gain is h_k + e_k with e_k ~ N(0,
     gain_error^2), so g_k = 1 + e_k / h_k. If gain_error is 0, the inversion is perfect and g_k = 1.
 
-    Only matrices are sent over this channel. Counts and other numbers are sent digitally, and arrive
-    unchanged. All random numbers follow from the seed and the number of the message, so a run that
-    continues from a checkpoint gets the same noise.
+    x_k is the answer from client k. Only matrices are sent over this channel. Counts and other numbers are
+    sent digitally, and arrive unchanged. All random numbers are determined by the seed and the number of the
+    message, so a run that continues from a checkpoint gets the same noise.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class AirChannel(Layer):
     seed : int, default=0
         The seed of the noise and the gain errors.
     gain : float or tuple of float, default=1.0
-        h_k: one number for all clients, or one for each client in the order of their keys.
+        h_k: one number for all clients, or a number for each client in the order of their keys.
     gain_error : float, default=0.0
         The standard deviation of e_k, the error of a client's estimate of its gain.
 
@@ -72,7 +72,7 @@ class AirChannel(Layer):
 
     @classmethod
     def of(cls, given: object) -> AirChannel | None:
-        """Make the channel from an instance, or a string such as "air(noise_std=0.1)". None stays None."""
+        """Return the channel from an instance or a string such as "air(noise_std=0.1)". Return None for None."""
         rule = 'an AirChannel, or a string such as "air(noise_std=0.1)"'
         return specs.instance(cls, given, "air", rule, what="channel")
 
@@ -81,8 +81,9 @@ class AirChannel(Layer):
         return repr(self)
 
     def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
-        """Return the answer of the client at this position after fading, or the sum with noise on its matrices if
-        the position is None.
+        """Return the answer from the client at this position after fading.
+
+        If `position` is None, `arrays` is the sum of all answers. Return the sum with noise on its matrices.
         """
         if position is not None:
             return self._fade(arrays, number, position)
@@ -95,13 +96,13 @@ class AirChannel(Layer):
         return heard
 
     def _fade(self, arrays: Arrays, number: int, position: int) -> Arrays:
-        """Return a client's answer with its matrices multiplied by g_k. `position` is its index among the keys."""
+        """Return a client's answer with its matrices multiplied by g_k. `position` is k, the index of the client."""
         gain = self.gain
         if isinstance(gain, tuple):
             if position >= len(gain):
                 raise ConfigError(
-                    f"The channel has {labels.count(len(gain), 'gain')}, but there are at least {position + 1} "
-                    "clients. Give one gain for each client, or one number for all."
+                    f"The channel has {labels.count(len(gain), 'gain')}, but the run has at least {position + 1} "
+                    "clients. Give one gain for each client, or one number for all clients."
                 )
             gain = gain[position]
         if self.gain_error == 0.0:

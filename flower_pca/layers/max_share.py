@@ -1,9 +1,9 @@
 """MaxShare: a limit on the share of all squares that one client may contribute.
 
-Only the server applies this layer. The weights of the clients follow from the opening
-(`stages.weighing`). The server multiplies every later answer by the client's weight, including the
-number of rows, as if each row of the client had this weight. Nothing is known about a client that
-joins after the opening. Its weight is so small that even the largest answer that the server accepts,
+Only the server applies this layer. The opening determines the weights of the clients (`stages.weighing`).
+The server multiplies every later answer by the client's weight, including the number of rows, as if each
+row of the client had this weight. If a client joins after the opening, the server has no report about its
+rows. The weight of such a client is so small that even the largest answer that the server accepts,
 `MARGIN` times all rows, contributes no more than the share.
 """
 
@@ -26,7 +26,7 @@ class MaxShare(Layer):
     Attributes
     ----------
     share : float
-        The largest share that one client may contribute.
+        The maximum share of the squares, and of the rows, that one client may contribute.
     """
 
     name: ClassVar[str] = "max_share"
@@ -44,9 +44,7 @@ class MaxShare(Layer):
         return {name: weight * a for name, a in arrays.items()}
 
     def measure(self, model: Model) -> Model:
-        """Return the model with the clients that were scaled down, and a bound on how far any client can have turned
-        the components.
-        """
+        """Return the model with the clients that were scaled down, and a bound on the influence of one client."""
         status, counted = model.status, model.counted
         if status is None or counted is None:
             return model
@@ -62,7 +60,7 @@ class MaxShare(Layer):
         return f"max_share={self.share:g}: {', '.join(less) or 'all clients count in full'}."
 
     def _turn(self, counted: Weights, model: Model) -> str:
-        """Describe how far one client can have turned the components.
+        """Return a text about the angle by which one client can have turned the components.
 
         The sine of the angle is at most the client's part of the trace divided by the gap (Davis and Kahan
         1970).

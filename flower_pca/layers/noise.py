@@ -1,10 +1,10 @@
 """The noise of a privacy budget: a node clips its rows and adds noise before it sends anything.
 
-The server half (`Budget`) divides the budget among the messages, and charges it for messages whose sum
-was lost. Each message contains a clip, a standard deviation of the noise, and the budget of the run.
-The client half calls the stage with `ClippedRows`, which provide no other statistic of the rows. It
-adds noise to the whole answer, and records how much of the budget the client has spent. `Floor` holds
-the limits of a node, which apply to every message.
+At the server, `Budget` divides the budget among the messages, and also charges messages whose sum was
+lost. Each message contains a clip (the norm to which rows are clipped), a standard deviation of the noise,
+and the budget of the run. At a client, `Budget` calls the stage with `ClippedRows`, which provide only
+the statistics that bounded stages need. It then adds noise to the whole answer, and records the part of
+the budget that the client has spent. `Floor` holds the limits that a node sets for every message.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
 
-# The names of the arrays in a message that asks for noise
+# These are the names of the arrays in a message that asks for noise.
 _CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"
 _ARRAYS: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
 _SPENT: Final = "dp.spent"  # the key of the spent budget in a client's memory
-# The norm of an orthonormal block, or the sum of the spent budget, may exceed its bound by this rounding error.
+# The norm of an orthonormal block, and the sum of the spent budget, may exceed their bounds by this rounding error.
 _ROUNDING: Final = 1e-9
 
 
 class ClippedRows:
-    """A client's rows in the frame, where each row longer than `clip` is scaled down to this norm.
+    """A client's centered and scaled rows, in which each row longer than `clip` is scaled down to this norm.
 
-    The class provides only what bounded stages need, so that no other statistic of the rows is sent by
-    mistake. Products are computed in float64. Sparse rows become dense one block at a time.
+    The class provides only the statistics that bounded stages need, so that no other statistic of the rows
+    is sent by mistake. Products are computed in float64. Sparse rows become dense one block at a time.
     """
 
     def __init__(self, data: LocalData, clip: float) -> None:
@@ -60,8 +60,8 @@ class ClippedRows:
                 B = block.astype(np.float64) / self.clip
                 norms = np.sqrt(np.einsum("ij,ij->i", B, B))
                 B *= (self.clip / np.maximum(norms, 1.0))[:, None]
-            # A hostile frame could make some rows infinite. They become 0, so that the answer does not show which
-            # rows these are.
+            # A hostile server could send a frame that makes some rows infinite. Such rows are replaced by 0, so that
+            # the answer does not reveal which rows they are.
             B[~np.isfinite(norms)] = 0.0
             yield B
 
@@ -82,28 +82,29 @@ class Sharing(Protocol):
     """The state of a stage that needs the number of clients among which the noise of a sum is divided."""
 
     def divide(self, among: int) -> Any:
-        """Return the state with this number of clients."""
+        """Return the state with this number of clients, among which the noise is divided."""
 
 
 @dataclass(frozen=True)
 class Budget(Layer):
-    """A privacy budget and its division among messages: a share for the frame, and equal parts for the rounds.
+    """A layer that adds privacy noise to answers, and divides a privacy budget among messages.
 
-    The cost of a message is mu^2 with mu = sensitivity / deviation, because the squares of mu add up. The
-    budget is the largest sum of these costs.
+    A share of the budget is for the opening, and the rest is divided equally among the rounds. The cost of a
+    message is mu^2 with mu = sensitivity / deviation, because the total cost of several messages is the sum
+    of their mu^2. The budget is the maximum of this sum.
 
     Attributes
     ----------
     dp : DP
         The budget.
     rounds : int
-        The number of rounds of the algorithm that share the budget.
+        The number of rounds of the algorithm among which the budget is divided.
     opening : str
-        The name of the stage that measures the frame.
+        The name of the stage that measures means and scales of the columns.
     among : int
-        Under masks, the number of clients that together add all of the noise. 0 if each client adds all of it.
+        Under masks, the number of clients that together add all of the noise. 0 if each client adds all of the noise.
     losses : tuple of str
-        The stages of messages whose sum was lost. These messages have cost as much as others.
+        The stages of messages whose sum was lost. These messages have cost as much as other messages.
     """
 
     name: ClassVar[str] = NOISE
@@ -123,13 +124,13 @@ class Budget(Layer):
 
     @property
     def noise(self) -> float:
-        """The standard deviation of the noise on a message of the algorithm: s clip^2."""
+        """The standard deviation of the noise on an answer to a message of the algorithm: s clip^2."""
         rounds_share = self.budget * (1.0 - self.dp.frame_share)
         return self.dp.clip**2 * float(np.sqrt(self.rounds / rounds_share))
 
     @property
     def frame_noise(self) -> float:
-        """The standard deviation of the noise on the opening."""
+        """The standard deviation of the noise on an answer to the opening."""
         return self.reach**2 / float(np.sqrt(self.budget * self.dp.frame_share))
 
     @property
@@ -155,11 +156,11 @@ class Budget(Layer):
 
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
-        """Return the work with clipped rows. Refuse a message that would exceed the budget that the run has stated."""
+        """Return the work with clipped rows. Raise ProtocolError if the message would exceed the run's budget."""
         _check_bounded(work)
         clip, _, budget = _instruction(says)
-        asked_share(says, work.summed)  # refuses an invalid share before any work is done
-        # One row would change the mean, and so every row with a missing value in this column.
+        asked_share(says, work.summed)  # An invalid share is refused before any work is done.
+        # One row changes the mean of a column, and therefore every row with a missing value in this column.
         if work.data.missing and work.data.frame.own:
             raise DataError(
                 "A run with noise cannot fill a client's missing values with the client's own means, because one row "
@@ -169,12 +170,12 @@ class Budget(Layer):
         if spent > budget * (1.0 + _ROUNDING):
             raise ProtocolError(
                 f"With this message, the client would spend {spent / budget:.3g} times the run's privacy budget. Start "
-                "a new run with its own budget."
+                "a new run with a new budget."
             )
         return replace(
             work,
             data=ClippedRows(work.data, clip),
-            # The stage gets its own memory, without the record of the spent budget.
+            # The record of the spent budget is removed from the memory that the stage gets.
             memory={name: a for name, a in work.memory.items() if name != _SPENT},
             keeps={**work.keeps, _SPENT: np.array(spent)},
         )
@@ -183,13 +184,13 @@ class Budget(Layer):
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
         """Return the answer with noise, and with 1 as the number of rows, so that sums count clients.
 
-        If the server sees only a sum of answers, each client adds a share of the noise. Otherwise it adds
-        all of it.
+        If the server sees only a sum of answers, each client adds a share of the noise. Otherwise each client
+        adds all of the noise.
         """
         share = asked_share(says, work.summed)
         parts = work.stage.parts(work.arrays, work.data.d)
         # A dishonest server could invent the other clients and subtract their shares of the noise. So a client that
-        # does not trust the others adds all of the noise.
+        # does not trust the other clients adds all of the noise.
         if not work.trusts:
             share = _instruction(says)[1]
         rows = {name for name in up if parts[name].kind.counts_rows}
@@ -198,7 +199,7 @@ class Budget(Layer):
         return {**dict.fromkeys(up, np.array(1)), **noisy}
 
     def divide(self, needed: int) -> Budget:
-        """Divide the noise among the clients that a sum needs, without those that may collude."""
+        """Return the layer that divides the noise among the clients that a sum needs, except colluding clients."""
         colluding = self.dp.colluding
         if needed <= colluding:
             raise NotEnoughNodes(
@@ -208,7 +209,7 @@ class Budget(Layer):
         return replace(self, among=needed - colluding)
 
     def outlook(self, *, rows: int, columns: int, clients: int) -> Outlook:
-        """Return what stays visible of a table of this size. `end` computes the noise of a run in the same way."""
+        """Return a forecast of the noise for a table of this size. `end` computes the noise in the same way."""
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # `PrivateOpening` sends three parts in one vector, which multiplies the noise by the root of 3.
@@ -227,13 +228,13 @@ class Budget(Layer):
         frames, share = after.losses.count(self.opening), self.dp.frame_share
         # Each failed opening has cost the share of an opening.
         left = (1.0 - (1 + frames) * share) / (1.0 - share)
-        # The number of rounds that the budget still allows, without the rounds whose sums were lost
+        # The budget still allows this number of rounds. Rounds whose sums were lost are already subtracted.
         room = left * self.rounds - (len(after.losses) - frames)
         rounds = math.floor(room + _ROUNDING)
         if rounds < 1 or algorithm.fixed_set:
             raise NotEnoughNodes(
                 f"A sum of answers was lost ({why.rstrip('.')}), and the privacy budget does not allow "
-                "another attempt. Start a new run with its own budget."
+                "another attempt. Start a new run with a new budget."
             )
         if isinstance(algorithm, Iterative):
             # The algorithm uses all remaining rounds, because an early end would depend on the rows.
@@ -242,8 +243,8 @@ class Budget(Layer):
 
     def reopen(self) -> None:
         raise NotEnoughNodes(
-            "The set of clients changed while the privacy budget was spent. Use ssi, which continues with the "
-            "remaining clients."
+            "The set of clients changed after a part of the privacy budget was spent. Use ssi, which continues with "
+            "the remaining clients."
         )
 
     def end(self, model: Model) -> Model:
@@ -266,7 +267,7 @@ class Budget(Layer):
             done = "the one planned round is done"
         if rounds < self.rounds:
             planned = labels.count(self.rounds, "planned round")
-            done = f"{rounds} of {planned} gave a sum, and the sums of the others were lost"
+            done = f"{rounds} of {planned} gave a sum, and the other sums were lost"
         return Status(Outcome.BUDGET_SPENT, f"the privacy budget is spent: {done}")
 
     def measure(self, model: Model) -> Model:
@@ -277,7 +278,7 @@ class Budget(Layer):
         return replace(result, privacy=self.spending(stages, shared=shared))
 
     def spending(self, stages: Sequence[str], *, shared: bool) -> Spent:
-        """Return the cost of messages of these stages, at most the budget, because clients refuse to exceed it."""
+        """Return the spent budget after messages of these stages. It is at most the budget, which clients enforce."""
         stages = [*stages, *self.losses]
         frames, share = stages.count(self.opening), self.dp.frame_share
         of_rounds = (len(stages) - frames) * (1.0 - share) / self.rounds
@@ -311,16 +312,17 @@ def plan(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algor
 
 @dataclass(frozen=True)
 class Floor:
-    """The least noise and the largest clip that a node accepts in a message.
+    """The minimum noise and the maximum clip that a node accepts in a message.
 
     Parameters
     ----------
     noise : float or None, default=None
-        The least standard deviation of the noise, in multiples of clip^2. If clients share the noise, this is the noise
-        of their sum, so the node relies on the shares of the other clients. If set, the node refuses every message that
-        asks for no noise.
+        The minimum standard deviation of the noise, in multiples of clip^2. If clients share the noise, this is the
+        noise of their sum, so the node relies on the shares of the other clients. If `noise` is set, the node refuses
+        messages that do not ask for noise.
     clip : float or None, default=None
-        The largest norm to which rows may be clipped. If set, the node refuses every message that asks for no noise.
+        The maximum norm to which rows may be clipped. If `clip` is set, the node refuses messages that do not ask for
+        noise.
     """
 
     noise: float | None = None
@@ -332,12 +334,15 @@ class Floor:
                 checks.number(f"The node's own bound on {name}", getattr(self, name), least=0.0)
 
     def refusal(self, says: Arrays | None) -> str | None:
-        """Return the reason to refuse a message, or None. `says` are the layer's arrays, or None if there are none."""
+        """Return the reason for refusing a message, or None if the node accepts it.
+
+        `says` are the layer's arrays, or None if the message does not ask for noise.
+        """
         if self.noise is None and self.clip is None:
             return None
         remedy = "Ask the node's operator."
         if says is None:
-            return f"This node answers only with noise, but the message asks for none. {remedy}"
+            return f"This node answers only with noise, but the message does not ask for noise. {remedy}"
         clip, std, _ = _instruction(says)
         if self.noise is not None and std < self.noise * clip**2:
             rule = f"This node answers only with noise of at least {self.noise:g} clip^2"
@@ -353,14 +358,14 @@ def instruction(*, clip: float, std: float, budget: float) -> Arrays:
 
 
 def sharing(among: int) -> Arrays:
-    """Return the array that a message also has under masks: the number of clients that together add all noise."""
+    """Return the additional array of a message under masks: the number of clients that together add all noise."""
     return {_AMONG: np.array(among)}
 
 
 def noise_share(std: float, survivors: int) -> float:
-    """Return the deviation of the noise of each client, with which `survivors` clients together reach `std`.
+    """Return the standard deviation of each client's noise if `survivors` clients together must reach `std`.
 
-    N clients together then add noise of deviation std sqrt(N / survivors). `survivors` is the number of
+    The noise of N clients together has the deviation std sqrt(N / survivors). `survivors` is the number of
     honest clients that must remain: the threshold of the masked sum minus the clients that may collude.
     """
     checks.number("std", std, least=0.0)
@@ -369,9 +374,10 @@ def noise_share(std: float, survivors: int) -> float:
 
 
 def asked_share(says: Arrays, summed: int) -> float:
-    """Return the deviation of the noise that a client should add if only a sum of `summed` or more answers is seen.
+    """Return the standard deviation of the noise that a message asks a client to add.
 
-    Refuse a message that divides the noise among more clients than are certain to be in the sum.
+    The server sees only sums of at least `summed` answers. Raise ProtocolError if the message divides the noise
+    among more clients than `summed`.
     """
     _, std, _ = _instruction(says)
     among = says.get(_AMONG, np.array(1))
@@ -392,12 +398,15 @@ def cost(says: Arrays) -> float:
 
 
 def named_budget(says: Arrays) -> float:
-    """Return the budget that a message states for its run, as mu^2."""
+    """Return the privacy budget of the run, as mu^2, which a message contains."""
     return _instruction(says)[2]
 
 
 def _check_bounded(work: Work) -> None:
-    """Require a bounded stage and matrices of norm 1, so that a row of norm R changes the answer by at most R^2."""
+    """Raise ProtocolError unless a row of norm R changes the answer by at most R^2.
+
+    This holds for bounded stages and matrices with a norm of at most 1.
+    """
     if not work.stage.bounded:
         raise ProtocolError(
             f"The answers of {work.stage.name} have no bound, so noise cannot hide a row. Use ssi, krylov or "

@@ -1,20 +1,21 @@
-"""Precision: numbers with 32 or 16 bits on the network, if the tolerance of a run does not need 64.
+"""Precision: numbers with 32 or 16 bits on the network, if the tolerance of a run does not need 64 bits.
 
 The layer gives the same numbers over every transport, because rounding and packing are separate steps.
-The sender rounds each column of a matrix to the number of bits. Packing (in `flower_pca.wire`, and
-wherever bytes are counted) then stores the rounded numbers in this many bits without loss. Each column
-is first divided by a power of two, so that very large and very small data stay within the range of the
+The sender rounds each column of a matrix to 32 or 16 bits. Packing (in `flower_pca.wire`, and in the code
+that counts bytes) then stores the rounded numbers in 32 or 16 bits without further loss. Each column is
+first divided by a power of two, so that very large and very small data stay within the range of the
 format. The exponents are sent in a separate array.
 
-Two kinds of arrays are rounded: blocks that the server sends after the opening, and the parts of an
+Two kinds of arrays are rounded: blocks that the server sends after the opening, and the arrays of an
 answer that consist of products. Rounding changes an entry by at most 2^-25 of its size (float32) or
-2^-12 (float16), and a sum of products by about the same share of its length. `FLOORS` has the smallest
-tolerance for which this is accurate enough. A stage may allow a larger error in a single message
-(`Stage.room`). As the components of `krylov` converge, a new block matters less, and the error of its
-product may be larger (Bouras and Fraysse 2005). Power steps reduce earlier errors. Counts, peaks and
-single numbers keep all 64 bits. The mean of the frame has as many bits as blocks, or 32, if its rounding
-error n |m - m'|^2 is negligible relative to the tolerance times the mean eigenvalue. Means and squares
-of clients have 32 bits if products have 16 and the rounding error is negligible.
+2^-12 (float16), and a sum of products by about the same share of its length. `FLOORS` contains the
+smallest tolerance for which this is accurate enough. A stage may allow a larger error in a particular
+message (`Stage.room`). As the components of `krylov` converge, a new block matters less, and the error of
+its product may be larger (Bouras and Fraysse 2005). Power steps reduce earlier errors. Counts, peaks and
+numbers that are not in an array are sent with all 64 bits. The mean of the rows, m, is sent with as many
+bits as blocks, or with 32 bits, if the error n |m - m'|^2 of the rounded mean m' is negligible relative to
+the tolerance times the mean eigenvalue. Means and squares of clients are sent with 32 bits if products are
+sent with 16 bits and the rounding error is negligible.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ from flower_pca.settings.bits import FLOORS, ROUNDING, fewest_within
 
 _BITS: Final = "bits"  # the name of the layer's array in a message
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
-# The exponent of the largest entry of a column. Entries of at least 2^-29 of this entry keep all digits of float16.
+# The largest entry of a column is scaled to this exponent. Entries of at least 2^-29 of the largest entry then have the
+# full precision of float16.
 _LARGEST_EXPONENT: Final = 15
-_EXPONENT_LIMIT: Final = 1000  # Powers of two with smaller exponents are numbers of double precision.
-_PART_SIZE: Final = 2**14  # numbers that are processed at a time, so that they stay in the processor's cache
-_SMALL: Final = 16  # Arrays with fewer numbers are not packed, because this would save nothing.
-_MEAN_SHARE: Final = 0.1  # the largest rounding error of the mean, as a share of the tolerance
+_EXPONENT_LIMIT: Final = 1000  # absolute exponent up to which powers of two are representable in double precision
+_PART_SIZE: Final = 2**14  # number of entries that are processed at a time, because they fit into the processor's cache
+_SMALL: Final = 16  # size below which arrays are not packed, because this would save nothing
+_MEAN_SHARE: Final = 0.1  # maximum rounding error of the mean, as a share of the tolerance
 
 
 def round_to(a: Array, bits: int) -> Array:
-    """Round an array to this number of bits, with an exponent for each column, or one exponent for a vector."""
+    """Return an array rounded to this number of bits, with an exponent for each column, or one for a vector."""
     # Numbers that are not finite stay unchanged, so that the receiver refuses them.
     if 8 * a.dtype.itemsize <= bits or a.ndim not in (1, 2) or a.dtype.kind != "f":
         return a
@@ -61,10 +63,10 @@ def round_to(a: Array, bits: int) -> Array:
 
 @dataclass(frozen=True)
 class Precision(Layer):
-    """The layer that rounds the numbers of messages and answers to 32 or 16 bits.
+    """The layer that rounds the numbers in messages and answers to 32 or 16 bits.
 
-    If `tol` is given, `bits` is the largest number of bits. A message then has fewer bits if its stage
-    allows their rounding error.
+    If `tol` is given, `bits` is the maximum number of bits, and a message has fewer bits if its stage allows
+    the larger rounding error.
     """
 
     name: ClassVar[str] = WIRE
@@ -77,12 +79,12 @@ class Precision(Layer):
         return repr(self)
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        """Return the message with the number of bits. Except in an opening, its blocks and mean are rounded."""
+        """Return the message with the number of bits, and with rounded blocks and mean unless it is an opening."""
         bits = self.bits
         if self.tol is not None and not opening:
             bits = min(bits, fewest_within(message.room))
         if not opening:
-            # All messages have the same frame, so that clients frame their rows once.
+            # All messages have the same frame, so that clients center and scale their rows only once.
             message = replace(message, frame=self._frame(message.frame, model))
         if bits == 64:
             return message
@@ -96,9 +98,9 @@ class Precision(Layer):
     def end(self, model: Model) -> Model:
         """Return the model with bounds on the rounding errors of its products and of its mean.
 
-        The closing stage adds both to the residuals, because an iteration converges to eigenvectors of what
-        it was sent. Masked answers are not rounded, but the clients subtract the rounded mean under masks as
-        well.
+        The closing stage adds both to the residuals, because an iteration converges to eigenvectors of the
+        rounded products. Masked answers are not rounded by this layer, but the clients also subtract the rounded
+        mean if answers are masked.
         """
         mean = self._frame(model.frame, model).mean
         shifted = 0.0 if mean is None else model.n * _distance(mean, model.frame)
@@ -112,7 +114,7 @@ class Precision(Layer):
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
         bits = bits_in(says)
-        if work.masked or bits == 64:  # Under masks, numbers are rounded to fixed point.
+        if work.masked or bits == 64:  # Masked answers are rounded to fixed-point numbers instead.
             return up
         parts = work.stage.parts(work.arrays, work.data.d)
         if {"mean", "m2"} <= up.keys():  # The message is an opening.
@@ -135,7 +137,10 @@ def bits_in(settings: Arrays) -> int:
 
 
 def pack(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
-    """Return arrays in the fewest bits that lose nothing, with the exponents of their columns in further arrays."""
+    """Return arrays in the smallest number of bits that is lossless, but at least `bits`.
+
+    The exponents of the columns are in further arrays.
+    """
     if bits == 64:
         return dict(arrays)
     found: dict[str, Array] = {}
@@ -176,21 +181,21 @@ def _nbytes(a: Array, bits: int) -> int:
 
 
 def _fewest(a: Array, bits: int) -> int:
-    """Return the fewest bits, but at least `bits`, that can store an array without loss."""
+    """Return the smallest number of bits, but at least `bits`, that can store an array without loss."""
     if a.dtype != np.float64 or a.ndim not in (1, 2) or a.size < _SMALL:
         return 64
     if not np.isfinite(largest := _largest(a)).all():
         return 64
     for few in sorted(few for few in _TYPES if few >= bits):
         exponents = _exponents(largest, few)
-        # Nearly all arrays that do not fit show it in their first part.
+        # If an array does not fit, this usually shows in its first part.
         if all(np.array_equal(_expand(_divide(part, exponents, few), exponents), part) for part in _parts(a)):
             return few
     return 64
 
 
 def _parts(a: Array) -> Iterator[Array]:
-    """Split an array into parts with so few rows that each part stays in the processor's cache."""
+    """Return an iterator over parts of an array with so few rows that each part stays in the processor's cache."""
     rows = max(_PART_SIZE // max(a[:1].size, 1), 1)
     return (a[i : i + rows] for i in range(0, len(a), rows))
 
@@ -201,8 +206,9 @@ def _largest(a: Array) -> Array:
 
 
 def _exponents(largest: Array, bits: int) -> Array:
-    """Return the exponents of columns with these largest values. A value that rounds up to a power of two gets the
-    next exponent.
+    """Return the exponents of columns with these largest absolute values.
+
+    If a value rounds up to a power of two, its column gets the next exponent.
     """
     exponents = np.frexp(largest)[1] - _LARGEST_EXPONENT
     rounded = np.ldexp(largest, -exponents).astype(_TYPES[bits])
@@ -227,15 +233,16 @@ def _expand(small: Array, exponents: Array) -> Array:
 
 
 def _times(a: Array, exponents: Array) -> Array:
-    """Multiply columns by powers of two. A multiplication takes a fifth of the time of `ldexp`."""
+    """Return columns multiplied by powers of two. A multiplication is five times as fast as `ldexp`."""
     if np.abs(exponents).max(initial=0) < _EXPONENT_LIMIT:
         return np.asarray(a * np.ldexp(1.0, exponents))
     return np.asarray(np.ldexp(a, exponents))
 
 
 def _rounded(whole: Frame, bits: int, *, most: float, n: int) -> Frame:
-    """Return the frame with its mean in this number of bits, or else in 32 or all bits, so that n |m - m'|^2 is at
-    most `most`.
+    """Return the frame with its mean rounded to the smallest number of bits for which n |m - m'|^2 is at most `most`.
+
+    m' is the rounded mean. The possible numbers of bits are `bits`, 32 and 64.
     """
     if whole.mean is None:
         return whole
@@ -254,10 +261,10 @@ def _distance(mean: Array, whole: Frame) -> float:
 
 
 def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
-    """Return an opening's answer with its mean and squared deviations in 32 bits, if products have 16 bits.
+    """Return an answer to the opening with mean and squared deviations rounded to 32 bits, if products have 16 bits.
 
-    The server multiplies differences between the means of clients by each other. Therefore the square root
-    of the added rounding error must be negligible relative to the tolerance.
+    The server multiplies differences between the means of clients by each other. Therefore the means are
+    rounded only if the square root of the added error is negligible relative to the tolerance.
     """
     mean, squares = round_to(up["mean"], 32), round_to(up["m2"], 32)
     off = mean - up["mean"]

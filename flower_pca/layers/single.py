@@ -1,9 +1,10 @@
 """Numbers that differ by client, in a message that is the same for all clients, as masks require.
 
-Such a number is sent as a table. Its first entry is for all clients that are not named. Then comes one
-entry for each named client, which is identified by its position or by the digest of its site's name.
-A stage adds the table to its arrays (`table`), and the layer sends it separately from them. Every
-client replaces the table by its own number before the client half of the stage reads the message.
+A number that differs by client is sent as a table. The first entry of the table is for all clients that
+are not named. One entry for each named client follows. Named clients are identified by their position or
+by the digest of their site's name. A stage adds the table to its arrays (`table`), and the layer sends it
+separately from these arrays. Every client replaces the table by the client's own number before the stage
+reads the message.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _POSITIONS, _NAMES, _HAS_OTHERS = ".positions", ".names", ".others"
 
 
 def check(what: str, numbers: object) -> dict[int | str, int]:
-    """Return the mapping from clients to numbers, and refuse it unless all numbers are whole and at least 0."""
+    """Return the mapping from clients to numbers. Raise ConfigError unless all numbers are whole and at least 0."""
     if not isinstance(numbers, Mapping) or not numbers:
         raise ConfigError(
             f"{what} must be a whole number of at least 0, or a mapping from clients to such numbers, not "
-            f"{shown(numbers)}. Write {{0: 3, '{OTHERS}': 1}}, for example."
+            f"{shown(numbers)}. For example, give {{0: 3, '{OTHERS}': 1}}."
         )
     for client, number in numbers.items():
         if not (isinstance(client, str) and client):
@@ -51,7 +52,7 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
 
 
 def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
-    """Require that the mapping has exactly one number for each client, and names no unknown client.
+    """Raise ConfigError unless the mapping has exactly one number for each client, and names no unknown client.
 
     `names` are the names of the clients' sites, or "" for a client without a name.
     """
@@ -64,15 +65,17 @@ def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
             remedy = f"Did you mean {close[0]!r}?" if close else "Leave it out."
             raise ConfigError(
                 f"{what} names client {shown(client)}, but the run has {labels.count(len(names), 'client')}, named by "
-                f"position from 0 on or by site. {remedy}"
+                f"position (from 0) or by site. {remedy}"
             )
         if at in places:
-            raise ConfigError(f"{what} names client {at} twice. Leave one of them out.")
+            raise ConfigError(f"{what} names client {at} twice. Name each client once.")
         places.add(at)
     if OTHERS not in numbers and len(places) < len(names):
         first = next(i for i in range(len(names)) if i not in places)
         who = labels.client_name({first: names[first]} if names[first] else {}, first)
-        raise ConfigError(f"{what} has no number for {who}. Add one, or add '{OTHERS}' for all other clients.")
+        raise ConfigError(
+            f"{what} has no number for {who}. Add a number for this client, or add '{OTHERS}' for all other clients."
+        )
 
 
 def table(name: str, numbers: NumbersByClient) -> dict[str, Array]:
@@ -93,7 +96,10 @@ class Single(Layer):
     name: ClassVar[str] = SINGLE
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        """Move tables to the layer's arrays. The stage's arrays keep the number for clients that are not named."""
+        """Return the message with its tables in the layer's arrays.
+
+        In the stage's arrays, the number for clients that are not named replaces each table.
+        """
         arrays, tables = dict(message.arrays), dict[str, Array]()
         for name in _tables(arrays):
             tables[name] = arrays[name]
@@ -110,7 +116,7 @@ class Single(Layer):
 
 
 def unequal(says: Mapping[str, Array]) -> bool:
-    """Return whether there is a table from which clients read different numbers."""
+    """Return whether the message has a table from which clients read different numbers."""
     read = {name: np.ravel(says.get(name, [])) for name in _tables(says)}
     for name, numbers in read.items():
         # The first number is for clients that are not named, and counts only if the table has such a number.
@@ -122,7 +128,7 @@ def unequal(says: Mapping[str, Array]) -> bool:
 
 
 def tables(says: Mapping[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
-    """Return the numbers of each table by its name, and the names of the arrays that belong to no table."""
+    """Return the numbers of each table by its name, and the names of the arrays that do not belong to a table."""
     named = {name: says[name] for name in _tables(says) if name in says}
     belongs = {beside for name in named for beside in (name, *_other_arrays(name))}
     return named, frozenset(says.keys() - belongs)
@@ -148,7 +154,8 @@ def _own_number(says: Arrays, name: str, who: Who) -> int:
         return int(numbers[1 + int(np.argmax(there))])
     if not says[f"{name}{_HAS_OTHERS}"]:
         raise DataError(
-            f"The run has no number for this client. Add a number for it, or add '{OTHERS}' for all other clients."
+            f"The run has no number for this client. Add a number for this client, or add '{OTHERS}' for all other "
+            "clients."
         )
     return int(numbers[0])
 

@@ -1,4 +1,4 @@
-"""The texts about a set-up that nodes with keys sign, and the check that the server told all nodes the same.
+"""Make the texts about a set-up that nodes with keys sign, and check that the server told all nodes the same.
 
 When keys are made, a node signs its own keys. `publications` reads what peers have published, so that it can be
 compared with the list of trusted keys. When shares are made, the node knows the members, the run and the threshold, and
@@ -40,7 +40,7 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
     members = near = {mine, *texts(arrays["mask.exchanges"])}
     if "mask.members" in arrays:
         members = set(texts(arrays["mask.members"]))
-    require(near <= members, "The members of this set-up lack this client or one of its peers.")
+    require(near <= members, "The list of members of this set-up does not contain this client and all of its peers.")
     return messages.group(setup, run, int(arrays["mask.needed"]), members)
 
 

@@ -26,7 +26,7 @@ from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
 from flower_pca.settings.masks import MaskedSums
 
-# The bound on products with the rows of the opening, by Cauchy-Schwarz, as a multiple of the trace
+# The bound on the entries of C_i, and of its products with vectors of length 1, as a multiple of the trace
 _TIGHT: Final = 2.0
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # the types of the arrays that are not bytes
 
@@ -46,8 +46,8 @@ class Layout:
     whole : frozenset of str
         The names of the arrays that contain whole numbers.
     noise : float
-        How far the noise of fixed point moves C z in norm, for a vector z of length 1. It is 0 if the answer has no
-        products.
+        The usual norm of the error that the noise of fixed point adds to C z, for a vector z of length 1. It is 0 if
+        the answer has no products.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class Layout:
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not position.opening:
-            # A caller's bound applies to products, because a caller can know their size, but not that of counts or of
-            # the figures about a batch.
+            # A caller's bound applies only to products. The caller can know the size of products, but not the size of
+            # counts or of the figures about a batch.
             unsure = {n: p for n, p in parts.items() if not p.kind.whole}
             sized = {n for n, p in unsure.items() if position.opens or p.shape}
             bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
@@ -153,8 +153,8 @@ def require_sum(run: Run, message: Broadcast) -> None:
 class Acceptance:
     """The outcome of a phase: the accepted answers, the failures, the bytes of all replies, and the run's columns.
 
-    `notes` describe clients that have strayed although their answers are accepted. `declined` is the reason of the
-    first client that declines the alternative algorithm.
+    `notes` has a text for each client whose answer is accepted although the client has strayed: see `messages.strays`.
+    `declined` is the reason of the first client that declines the alternative algorithm.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Acceptance:
     declined: str = ""
 
     def explain(self, error: NotEnoughNodes) -> NotEnoughNodes:
-        """Return the error about too few answers, with the name and the reason of the first missing client."""
+        """Return the error about too few answers, extended by the name and the reason of the first missing client."""
         first = next(iter(self.failures.values()), None)
         if first is None:
             return NotEnoughNodes(str(error))

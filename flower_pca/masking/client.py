@@ -42,7 +42,7 @@ class ClientHalf(Protocol):
     def __call__(
         self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int
     ) -> tuple[Arrays, Arrays]:
-        """Return the answer and the memory that the client keeps."""
+        """Return the client's answer, and the memory to keep."""
 
 
 def answer(
@@ -80,7 +80,7 @@ def answer(
         up, secrets = _keys(arrays, data, demands, courses)
         return up, {**messages.with_before(own, before), **secrets.to_memory()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
-        # The client answers instead of refusing, so that the server does not exclude it for the rest of the run.
+        # The client does not refuse the message, because the server would then exclude it for the rest of the run.
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
         up, secrets = _shares(arrays, data, secrets, demands)
@@ -97,8 +97,8 @@ def answer(
         up, own = _ask_stage(stage, name, arrays, data, counted, summed)
         if messages.remembers(name):
             before, secrets = messages.kept(counted, name), replace(secrets, earlier=secrets.past)
-        # The digest includes the layers' arrays, so that the masks of a client that was asked for less noise than the
-        # others do not cancel.
+        # The digest includes the layers' arrays, so that masks do not cancel if the server has asked one client for
+        # less noise than the other clients.
         every = {**arrays, **flat(layers)} if layers else arrays
         said = messages.statement(every, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
@@ -114,8 +114,8 @@ def answer(
 def _to_course(course: bytes, own: Arrays, before: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
     """Return the client's memory and secrets for the course that a set-up names.
 
-    This is the present memory, or the memory from before the newest answer. For any other course, the present memory
-    counts as empty.
+    For the present course, nothing changes. For the course before the newest answer, the client returns to its memory
+    from before this answer. For any other course, the present memory counts as empty.
     """
     if course == secrets.past.tobytes():
         return own, secrets
@@ -235,13 +235,13 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
     )
     sealed, own, _ = shares.deal(secrets, 0, secrets.own.tobytes(), peers)
     up = {"mask.shares": sealed, "mask.agreed": raw(demands.sign(agreed))}
-    if demands.least_values is not None and coverage.told(data):
+    if demands.least_values is not None and coverage.describes_columns(data):
         up[coverage.LETTERS] = coverage.seal(secrets, coverage.text(data, demands.least_values), peers)
     return up, replace(secrets, own=raw(own))
 
 
 def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands) -> Secrets:
-    """Check a message for an upload, and return the secrets with what the peers have sent for this sum."""
+    """Check a message for an upload, and return the secrets with the shares that the peers have sent for this sum."""
     number = int(arrays["mask.number"])
     # If the client still waits for UNMASK, the last sum was unmasked without it.
     if int(secrets.step) == Phase.UNMASK:
@@ -263,7 +263,7 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
     require(named, "The requested upload belongs to no stage of an algorithm.")
     parts = shares.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
     deposits = rows(parts, secrets.kinds * SEED)
-    if demands.least_values is not None and coverage.told(data):
+    if demands.least_values is not None and coverage.describes_columns(data):
         secrets = _about_columns(arrays, data, secrets, peers, demands)
         _require_measured(secrets, peers, demands, coverage.names_of(data))
     return replace(secrets, holders=arrays["mask.peers"], deposits=deposits, vouched=vouched)
@@ -283,7 +283,7 @@ def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: lis
 def _require_measured(
     secrets: Secrets, present: list[int], demands: Demands, names: tuple[str, ...] | None = None
 ) -> None:
-    """Require that enough of these peers have rows, and if the node demands it, have measured each requested column."""
+    """Require that enough of these peers have rows, and have measured the columns if the node demands this."""
     written = dict(zip(secrets.peers.tolist(), secrets.columns[:-1], strict=True))
     said = np.array([written[peer] for peer in present], dtype=np.uint8)
     coverage.require_rows(secrets.columns[-1], said, demands.min_peers)
@@ -326,7 +326,7 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
 
 
 def _for_next_sum(secrets: Secrets) -> Secrets:
-    """Return the secrets with those of the finished sum deleted, and those of the next sum in their place."""
+    """Return the secrets for the next sum. The secrets of the finished sum are deleted."""
     none = np.empty(0, dtype=np.uint8)
     step = np.array(int(Phase.UPLOAD))
     number = np.array(int(secrets.number) + 1)

@@ -49,7 +49,7 @@ def width(d: int) -> int:
     return _NAMES + d + _SEAL
 
 
-def told(data: LocalData | Stream) -> TypeGuard[LocalData]:
+def describes_columns(data: LocalData | Stream) -> TypeGuard[LocalData]:
     """Return whether the client describes its columns to its peers.
 
     A stream may have no rows yet, and in a run over columns, the columns of the data are people.
@@ -62,7 +62,7 @@ def text(data: LocalData, least: int) -> bytes:
 
     A column with fewer than `least` values counts as empty.
     """
-    return asked(data) + states(table_of(data), least).tobytes()
+    return digest_of_names(data) + states(table_of(data), least).tobytes()
 
 
 def table_of(data: LocalData) -> LocalData:
@@ -78,7 +78,7 @@ def names_of(data: LocalData) -> tuple[str, ...] | None:
     return data.frame.names
 
 
-def asked(data: LocalData) -> bytes:
+def digest_of_names(data: LocalData) -> bytes:
     """Return a digest of the names of the columns that a message is about."""
     return hashlib.blake2b(json.dumps(names_of(data)).encode(), digest_size=_NAMES).digest()
 
@@ -148,7 +148,7 @@ def require_rows(own: Array, said: Array, others: int) -> None:
     if len(every) - int(without.sum()) <= others:
         raise ProtocolError(
             f"Fewer than {labels.count(others + 1, 'site')} in this masked sum have rows, so the sum would reveal "
-            "what a single site has. Wait until more sites have rows."
+            "the values of a single site. Start the run again when more sites have rows."
         )
 
 
@@ -169,7 +169,7 @@ def check(own: Array, said: Array, others: int, names: Sequence[str] | None = No
         The names of the columns in the message, if there are any.
     """
     require(said.shape[1:] == own.shape, "The columns of this masked sum differ from the columns of its set-up.")
-    # A letter about columns of other names does not describe the requested columns, so these count as empty.
+    # A letter about columns with other names does not describe the requested columns, so they count as empty.
     about_these = (said[:, :_NAMES] == own[:_NAMES]).all(axis=1)
     theirs = np.where(about_these[:, None], said[:, _NAMES:], _EMPTY)
     every = np.concatenate([own[None, _NAMES:], theirs])

@@ -18,8 +18,8 @@ from flower_pca.base.linalg import Array
 # A function that maps the digest of a request to a source of random bits for the noise of the answer
 DitherSource: TypeAlias = Callable[[bytes], Bits]
 
-_UNIT: Final = np.float32(2.0**-32)  # scales a random number of 32 bits to the interval from 0 to 1
-_TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)  # scales a random number of 32 bits to an angle
+_UNIT: Final = np.float32(2.0**-32)  # the factor that scales a random number of 32 bits to the interval from 0 to 1
+_TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)  # the factor that scales a random number of 32 bits to an angle
 
 
 def own_bits(size: int) -> Array:

@@ -32,7 +32,7 @@ from flower_pca.masking.dither import normals, own_bits
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 
-# The maximum number of clients in a sum. The wide words of this many clients add up to less than the limit.
+# The maximum number of clients in a sum. The sum of this many wide words is still below the limit.
 MOST_CLIENTS: Final = 2**13
 # The maximum number of bits of a sum. Two more would fit, but random numbers could then look like a valid sum.
 _LIMIT: Final = 61
@@ -40,7 +40,7 @@ _LIMIT: Final = 61
 _WORDS, _BITS, _FRACTION = 4, 48, 96
 # The largest number that four words can represent
 _WIDEST: Final = np.array(2.0 ** (_WORDS * _BITS - _FRACTION - 1))
-_AT_ONCE: Final = 2**12  # how many numbers are encoded at a time, so that they fit into the processor's cache
+_AT_ONCE: Final = 2**12  # the number of entries that are encoded at a time, so that they fit into the processor's cache
 _NOISE_STEPS: Final = 2.0  # the standard deviation of each client's noise, in steps
 _NOISE_LIMIT: Final = 9.0  # the noise of all clients together never exceeds this number of standard deviations
 
@@ -64,7 +64,7 @@ def bound_with_noise(deviation: float, clients: int) -> float:
 
 
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
-    """Return the bounds of an answer with this noise. The number of rows has the bound 1, because it counts clients."""
+    """Return the bounds of an answer with this noise. The number of rows has the bound 1, as each client reports 1."""
     bound = bound_with_noise(deviation, clients)
     most = {name: 1.0 if part.kind.counts_rows else bound for name, part in parts.items()}
     return {name: np.array(one) for name, one in most.items()}
@@ -154,7 +154,7 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
 
 
 def _exponents(bound: Array, clients: int) -> Array:
-    """Return f for each bound. Integer arithmetic makes the result the same on all machines."""
+    """Return the exponent f of the step 2^-f for each bound. Integer arithmetic gives the same f on all machines."""
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
@@ -162,15 +162,15 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = _WIDEST if wide else bound
-    if not (np.abs(a) <= limit).all():  # The comparison fails for NaN too.
+    if not (np.abs(a) <= limit).all():  # The comparison is False for NaN, too.
         raise DataError(
             f"{name} of this client has an entry that is not finite or exceeds {float(np.max(limit)):.3g}, the bound "
             "of the masks, so this client sent nothing. Scale the data, or give MaskedSums a larger bound."
         )
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
-        # If a number is so large that a float has no digits below one step, its fraction is 0, and it still gets all of
-        # the noise.
+        # A number may be so large that a float cannot represent fractions of a step. Its fraction is then 0, and all of
+        # the noise is still added.
         rest = np.floor(steps)
         return _spread(rest, _add_noise(steps, rest, bits), clients)
     rows = _rows(a)
@@ -192,7 +192,7 @@ def _rows(a: Array) -> Array:
 
 
 def _add_noise(steps: Array, rest: Array, bits: Bits) -> Array:
-    """Return the fractions of steps plus noise, rounded to whole steps. The whole part, `rest`, loses no digits."""
+    """Return the fractions of steps plus noise, rounded to whole steps. The noise is not added to the whole part."""
     steps -= rest
     steps += _NOISE_STEPS * normals(steps.size, bits).reshape(steps.shape)
     return np.rint(steps, out=steps).astype(np.int64)

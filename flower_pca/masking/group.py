@@ -56,30 +56,30 @@ class MaskingGroup:
         self.position = {client: i for i, client in enumerate(self.clients)}
         self._neighbors = graph(len(answers), masks.degree(len(answers)))
         self._needed = masks.quorum(len(self._neighbors[0]) + 1)
-        # The number of shares that a client holds of each peer for a sum.
+        # For each sum, a client holds this number of shares from each peer.
         self._shares = 1 + bool(masks.self_masks)
         self._letter = primitives.seal_size(self._shares)  # the size in bytes of a letter with shares
-        # The number of columns that letters about columns describe.
+        # Letters about columns describe this number of columns.
         self.columns = max(int(a["mask.d"]) for a in answers.values())
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
-        # The members' signatures of the text about the group, which are delivered with the first sum.
+        # The members' signatures of the text about the group are delivered with the first sum.
         self._agreed: dict[int, bytes] = {}
-        # The letters about columns by sender and receiver, which are delivered with the first sum. They are optional.
+        # The optional letters about columns, by sender and receiver, are delivered with the first sum.
         self._columns: dict[int, dict[int, bytes]] = {}
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         keys = [a["mask.key"].tobytes() for a in answers.values()]
         self._next = {i: PublicKey(key) for i, key in enumerate(keys)}
         self._now: dict[int, PublicKey] = {}
         self._peers: dict[int, list[int]] = {}
-        # For each client of a sum, the peers that have survived and the peers that have dropped out.
+        # Each client of a sum has one list of peers that have survived, and one of peers that have dropped out.
         self._survivors_and_dropped: dict[int, tuple[list[int], list[int]]] = {}
         self._uploads: dict[int, Array] = {}
         self._course = b""
-        # The course with which the clients begin. If their courses differ, all clients begin again without memory.
+        # The clients begin with this course. If their courses differ, all clients begin again without memory.
         self._begin_with = NOTHING
         if not strays(answers, course):
             self._begin_with = next(a["mask.past"].tobytes() for a in answers.values()) if course is None else course
-        # The course of the clients' memory after a sum.
+        # The clients' memory has this course after a sum.
         self.kept = NOTHING
 
     @property
@@ -90,7 +90,7 @@ class MaskingGroup:
 
     @property
     def needed(self) -> int:
-        """The smallest number of uploads in the neighborhood of each client of a sum."""
+        """The minimum number of uploads from each client of a sum and its neighbors together."""
         return self._needed
 
     @property
@@ -104,7 +104,7 @@ class MaskingGroup:
         return self._shares == 1 and set(self._uploads) == set(self._now)
 
     def lacks(self, clients: Iterable[int]) -> bool:
-        """Return whether a sum over these clients would have too few of them among the neighbors of a client."""
+        """Return whether any client would have too few neighbors in a sum over these clients."""
         return self._fewest({self.position[client] for client in clients}) < self._needed
 
     def shares_message(self, client: int) -> Arrays:
@@ -309,6 +309,6 @@ def new_setup_id() -> Array:
 
 def _too_few(doing: str, needed: int, got: int) -> NotEnoughNodes:
     return NotEnoughNodes(
-        f"Too few clients {doing}: {got} of at least {needed}, counting a client and its neighbors. By design, the "
-        "masks of a sum over so few clients cannot be removed. Start the run again."
+        f"Too few clients {doing}: {got}, but at least {needed} are needed, counting a client and its neighbors. By "
+        "design, the masks of a sum over so few clients cannot be removed. Start the run again."
     )

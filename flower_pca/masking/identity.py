@@ -86,7 +86,7 @@ class Identity:
         return name(self.key.public_key()) + r.to_bytes(_NUMBER, "big") + s.to_bytes(_NUMBER, "big")
 
     def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Return the name of the key with which each peer has signed. Without trusted keys, return nothing.
+        """Return the name of the key with which each peer has signed. Without trusted keys, return an empty dict.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Identity:
                 raise ProtocolError(
                     f"{printable(signer)} signed the keys of two members of this set-up. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
-            if not _holds(self.trusted[signer], text, signature[NAME:]):
+            if not _is_valid(self.trusted[signer], text, signature[NAME:]):
                 raise ProtocolError(
                     f"A peer's keys differ from the keys that {printable(signer)} has signed for this set-up. "
                     f"{_SENT_NOTHING} {_ASK_SERVER}"
@@ -133,10 +133,10 @@ class Identity:
         for peer, signer in names.items():
             signature = signatures.get(peer, b"")
             key, numbers = self.trusted[signer], signature[NAME:]
-            if signature[:NAME] != signer or not _holds(key, text, numbers):
+            if signature[:NAME] != signer or not _is_valid(key, text, numbers):
                 raise ProtocolError(
                     "The run, members and threshold of this set-up, as the server sent them here, have no valid "
-                    f"signature of {printable(signer)}. {_SENT_NOTHING} {_ASK_SERVER}"
+                    f"signature from {printable(signer)}. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
 
 
@@ -163,7 +163,7 @@ def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
     except ValueError:
         signature = b""
     owner = signature[:NAME]
-    if owner not in trusted or not _holds(trusted[owner], _leaving(trusted), signature[NAME:]):
+    if owner not in trusted or not _is_valid(trusted[owner], _leaving(trusted), signature[NAME:]):
         raise ConfigError(
             "The file given by --consent is not signed with one of the keys in trusted-keys, for exactly this list of "
             "keys. At the site that leaves, run flower-pca leave with the same trusted-keys, and change the list "
@@ -187,7 +187,7 @@ def printable(name: bytes) -> str:
     return f"SHA256:{base64.b64encode(name).decode().rstrip('=')}"
 
 
-def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
+def _is_valid(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
     r = int.from_bytes(numbers[:_NUMBER], "big")
     s = int.from_bytes(numbers[_NUMBER:], "big")
     try:

@@ -4,11 +4,12 @@
 
 A client's masks are bound to its course. The course is a digest of the messages on which its memory depends.
 
-Without this, a server could send one client a different message than the others, in a sum that fails, and then
-send the same message to all clients. Their memories would differ, and the sum would reveal that client. A client
-with memory for its stage therefore keeps a digest of all messages that it has answered since its memory began, in
-their order. Messages without an answer are left out. Masks of clients with different digests do not cancel.
-Clients send the digest with their keys and with every upload. The digest depends only on what the server has asked.
+Without this digest, a server could send one client a different message than all other clients, in a sum that
+fails, and then send the same message to all clients. The memory of this one client would differ, and the sum would
+reveal the client. A client with memory for its stage therefore keeps a digest of all messages that it has answered
+since its memory began, in their order. Messages without an answer are left out. Masks of clients with different
+digests do not cancel. Clients send the digest with their keys and with every upload. The digest depends only on
+the messages from the server.
 
 The server may lose a sum after its clients have answered, for example if it is killed before it has unmasked the
 sum. It then repeats the message after a new set-up. Therefore, a client also keeps the memory and the digest from
@@ -62,7 +63,7 @@ def course(past: bytes, said: bytes, stage: str) -> bytes:
 def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
     """Return the part of a client's memory that a stage may use.
 
-    If the client has a course, this is all of the memory. Otherwise, it is only what the rows alone determine.
+    If the client has a course, this is all of the memory. Otherwise, it is only the part that depends on rows alone.
     """
     if past != NOTHING or not remembers(stage):
         return own
@@ -95,7 +96,7 @@ def before_of(memory: Arrays) -> Arrays:
 def gone_back(own: Arrays, before: Arrays) -> Arrays:
     """Return a client's memory from before its newest answer.
 
-    What layers have spent, and the batches that were taken from a stream, remain as they are now.
+    What layers have spent, and the batches that were taken from a stream, remain unchanged.
     """
     rest = _of_stage(own)
     layers = {name: a for name, a in own.items() if name not in rest}
@@ -109,9 +110,9 @@ def kept(own: Arrays, stage: str) -> Arrays:
 
 
 def strays(answers: Mapping[int, Arrays], course: bytes | None = None) -> tuple[int, ...]:
-    """Return the clients that have strayed: they cannot continue from this course.
+    """Return the clients that have strayed, because their memory does not allow them to continue from this course.
 
-    If `course` is None, these are the clients whose course differs from that of most clients.
+    If `course` is None, these are the clients whose course differs from the course of most clients.
     """
     courses = {client: arrays["mask.past"].tobytes() for client, arrays in answers.items()}
     if course is not None:
@@ -127,12 +128,12 @@ def why(client: int, then: str) -> str:
 
 
 def why_all(client: int, then: str) -> str:
-    """Return the reason for a client if all clients have strayed, followed by the consequence `then`."""
+    """Return the same text as `why` for a client if all clients have strayed."""
     return f"Client {client}, like all others, does not have the state that this run continues from. {then}"
 
 
 def remembers(stage: str) -> bool:
-    """Return whether a stage answers from its memory. The stages of algorithms do."""
+    """Return whether a stage answers from its memory, as the stages of algorithms do."""
     return bool(registry.owners(stage))
 
 
@@ -172,7 +173,7 @@ SENT: Final[Mapping[str, Ask]] = {
 
 
 class SpentError(DataError):
-    """An error of a client that cannot answer from its rows.
+    """An error that a client raises if it cannot answer from its rows.
 
     The missing answer reveals something about the client, so it deletes the secrets of the set-up and keeps only
     `memory`.
@@ -224,7 +225,7 @@ def strange(arrays: Mapping[str, Array]) -> list[str]:
 
 
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
-    """Return the name of the stage inside a masked message, if it has one."""
+    """Return the name of the stage inside a masked message, or None if there is no such stage."""
     if "mask.stage" not in arrays:
         return None
     # Bytes that are not text cannot name a stage.
@@ -261,7 +262,7 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     sends `personal` arrays. The digest includes the memory layout of arrays, because the layout affects rounding, and
     the sum would then reveal one client's answer by its last digits.
     """
-    # The steps of fixed point depend on the number of clients. Answers with different steps do not add up.
+    # The steps of fixed point depend on the number of clients. Answers with different steps cannot be summed.
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
     # Bounds are included, because a server could send all other clients bounds that round their answers to 0.
     content = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
@@ -314,7 +315,8 @@ def about_columns(setup: bytes, sender: int, receiver: int) -> bytes:
 
 
 def _numbers(*numbers: int) -> bytes:
-    return b"".join([int(number).to_bytes(8, "big") for number in numbers])  # A message may bring 3 as 3.0.
+    # A message may contain 3.0 instead of 3, so numbers are converted to int.
+    return b"".join([int(number).to_bytes(8, "big") for number in numbers])
 
 
 class Admit(Protocol):
@@ -340,7 +342,7 @@ class Demands:
     colluders : int, default=0
         The number of nodes that share the noise of a sum and may collude with the server.
     admit : Admit or None, default=None
-        A function that is called for every sum with peers that have signed their keys.
+        A function that is called before every sum with peers that have signed their keys. It may refuse the sum.
     run : str, default=""
         The name of the run to which the message belongs.
     shares : bool, default=True

@@ -71,7 +71,7 @@ def stream(key: bytes, count: int) -> Array:
 
 
 def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
-    """Yield the masks of these keys one after another. Each mask overwrites the one before in memory."""
+    """Yield the masks of these keys one after another. Each mask overwrites the previous mask in memory."""
     nothing, place = bytes(8 * count), bytearray(8 * count)
     # The byte order is fixed, so that masks that were made on different machines cancel.
     mask = np.frombuffer(place, dtype="<u8")
@@ -130,7 +130,10 @@ def _numbers(count: int) -> list[int]:
 
 
 def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:
-    """Restore a secret from exactly as many shares as needed, by Lagrange's formula at 0. Shares count from 0."""
+    """Restore a secret from exactly as many shares as needed, by Lagrange's formula at 0.
+
+    Each share comes with its number, counted from 0.
+    """
     points = [(number + 1, int.from_bytes(share)) for number, share in shares]
     total = 0
     for x, value in points:

@@ -45,7 +45,7 @@ _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UN
 
 @final
 class Masked(WrappedRun):
-    """A run in which the server sees sums but no single answer. A driver uses it like any other run.
+    """A run in which the server sees only sums of answers. A driver uses it like any other run.
 
     Parameters
     ----------
@@ -58,26 +58,26 @@ class Masked(WrappedRun):
     def __init__(self, run: Run, masks: MaskedSums) -> None:
         self._run, self._masks = run, masks
         self._history, self._began = History(limit=run.history.limit), 0.0
-        # The set-up, or None until its first message is answered.
+        # The set-up is None until its first message is answered.
         self._group: MaskingGroup | None = None
         self._setup, self._phase = new_setup_id(), Phase.KEYS
-        # The message of the inner run for which a sum is being formed.
+        # A sum is being formed for this message of the inner run.
         self._carried: Broadcast | None = None
         self._sent: Broadcast | None = None  # the message of the protocol that was sent last
-        # The clients that have answered in all phases of this sum so far.
+        # These clients have answered in all phases of this sum so far.
         self._taking_part: tuple[int, ...] = ()
         self._dropped: dict[int, Failure] = {}  # the clients that have dropped out of this sum
-        # The clients that were in the previous sum of the same set-up.
+        # These clients were in the previous sum of the same set-up.
         self._heard: frozenset[int] = frozenset()
         self._heading = Heading(0)  # the columns of the clients that take part
         self._layout = Layout()  # the layout of the uploads of this sum
-        # The clients that must have a memory for the current algorithm.
+        # These clients must have a memory for the current algorithm.
         self._keepers: frozenset[int] = frozenset()
-        # The clients that have answered at least one message of the current algorithm.
+        # These clients have answered at least one message of the current algorithm.
         self._begun: frozenset[int] = frozenset()
-        # The course of the clients' memory after the newest valid sum, or None before the first one.
+        # The clients' memory has this course after the newest valid sum. It is None before the first valid sum.
         self._course: bytes | None = None
-        # The reason of the first client that declines the alternative algorithm.
+        # The first client that declines the alternative algorithm has given this reason.
         self._declined = ""
 
     @property
@@ -161,7 +161,7 @@ class Masked(WrappedRun):
         self._carried = self._sent = self._group = None
 
     def _watch(self, got: Acceptance) -> None:
-        """Record a loss in the run if a client has lost its memory. Missing a sum alone is not such a loss."""
+        """Record a loss in the run if a client has lost its memory. If a client only missed a sum, record no loss."""
         position = self._run.position
         if self._phase == Phase.UPLOAD:
             begun, came = self._begun, frozenset(got.answers)
@@ -172,7 +172,7 @@ class Masked(WrappedRun):
         if not got.notes:
             return
         pasts = {client: said["mask.past"].tobytes() for client, said in got.answers.items()}
-        # If all clients have strayed, they are ahead of a server that was interrupted, or have lost their memory.
+        # If all clients have strayed, they are ahead of a server that was interrupted, or they have lost their memory.
         if len(got.notes) == len(got.answers) or any(pasts.get(client) == NOTHING for client in self._keepers):
             self._run.mark_loss()
         self._begun = self._keepers = frozenset()  # All clients begin again without memory.

@@ -42,7 +42,7 @@ _DENSEST: Final = 16
 _MOST: Final = 20  # maximum number of names in the list of an error or a hint
 _LISTED: Final = option("columns", ["..."])
 _AMONG: Final = " among numbers"
-# Matches descriptions of unusable columns that quote a word, or say "text" if cells are not shown. Numbers with a
+# This matches descriptions of unusable columns that quote a word, or "text" if cells are not shown. Numbers with a
 # decimal comma and pandas types do not match.
 _TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|complex))")
 _MOST_TEXTS: Final = 5  # If more columns hold text, the error does not suggest to use them as categories.
@@ -125,7 +125,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Heading:
-    """The description of its columns that a client sends.
+    """A description of a client's columns, which the client sends to the server.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class Heading:
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
     def fuller(self, other: Heading | None) -> Heading:
-        """Return this heading if it has names or there is no other heading, else the other heading."""
+        """Return the other heading if there is one and this heading has no names. Otherwise, return this heading."""
         if self.names is None and other is not None:
             return other
         return self
@@ -205,10 +205,11 @@ class Heading:
         if bool(self.digest) != bool(others.digest):
             theirs += ", which have names" if others.digest else ", which have no names"
         return Mismatch(
-            f"The columns of {who} do not fit: {self._unlike(others)} instead of {theirs}.", self._remedy(others)
+            f"The columns of {who} do not fit: {self._difference_in_words(others)} instead of {theirs}.",
+            self._remedy(others),
         )
 
-    def _unlike(self, others: Heading) -> str:
+    def _difference_in_words(self, others: Heading) -> str:
         here = f"there {'is' if self.count == 1 else 'are'} {self.count}"
         if bool(self.digest) != bool(others.digest):
             return f"{here} {'with' if self.digest else 'without'} names"
@@ -239,7 +240,7 @@ def majority(headings: Iterable[Heading]) -> Heading:
 
 
 def usual_place(headings: Iterable[Heading]) -> int:
-    """Return the position of the first heading that equals the most common one. There must be at least one heading."""
+    """Return the position at which the most common heading occurs first. There must be at least one heading."""
     kinds = [(heading.count, heading.digest) for heading in headings]
     votes = Counter(kinds)
     return kinds.index(max(votes, key=votes.__getitem__))
@@ -407,7 +408,7 @@ def among(words: str, *, bad: int, of: int) -> str:
 
 
 def is_nameless(name: str, bad: str) -> bool:
-    """Return whether a column is unusable because of its name, which is missing or not unique, not of its cells."""
+    """Return whether a column is unusable because its name is missing or not unique. `bad` describes the fault."""
     return not name or bad == double(name)
 
 

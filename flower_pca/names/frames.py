@@ -14,7 +14,10 @@ from flower_pca.names.columns import Columns, no_numbers
 
 
 def read(frame: Any, who: str) -> dict[str, Any]:
-    """Return the fields of a `Table` for a data frame. Columns that hold no numbers go into `words` and `texts`."""
+    """Return the fields of a `Table` for a data frame, by name.
+
+    Columns that hold no numbers are described in the field `words`, and their cells become the field `texts`.
+    """
     names = list(frame.columns)
     # pandas numbers the columns of a frame without column names from 0 on.
     if names == list(range(len(names))):

@@ -18,7 +18,7 @@ from flower_pca.base.errors import DataError, private
 from flower_pca.base.labels import clean, double
 from flower_pca.base.linalg import Array
 
-# The cost parameter of scrypt. A guess takes 16 MB of memory and about a twentieth of a second.
+# This is the cost parameter of scrypt. A guess takes 16 MB of memory and about a twentieth of a second.
 _SLOW: Final = 2**14
 _LISTED: Final = 5  # maximum number of ids that a message lists
 
@@ -36,7 +36,7 @@ def texts(values: Iterable[Any]) -> Ids:
     """
     if isinstance(values, Ids):
         return values
-    return Ids(_text(value) for value in values)
+    return Ids(_id_as_text(value) for value in values)
 
 
 def order(ids: Sequence[str], who: str) -> Array:
@@ -69,7 +69,7 @@ def order(ids: Sequence[str], who: str) -> Array:
 
 
 def digest(ids: Iterable[str], salt: str) -> str:
-    """Return the digest of its sorted ids that a party sends: scrypt of all ids together, salted by the run.
+    """Return the digest that a party sends in place of its sorted ids: scrypt of all ids together, salted by the run.
 
     Parties learn whether they have the same people, and nothing about a single person. An attacker would have to guess
     all ids at once, again in every run, at the cost of scrypt for each guess.
@@ -84,7 +84,7 @@ def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[s
 
     `own` and `others` hold the number of people and the digest of their ids, at the party and in the run.
     """
-    got = _count(*own)
+    got = _phrase(*own)
     if bool(own[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
     elif own[1]:
@@ -94,12 +94,12 @@ def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[s
     else:
         remedy = "Keep the rows of the same people at every party, in the same order, or give row ids."
     return (
-        f"The people of {who} differ from the people of the run: there are {got}, but the run has {_count(*others)}.",
+        f"The people of {who} differ from the people of the run: there are {got}, but the run has {_phrase(*others)}.",
         remedy,
     )
 
 
-def _count(count: int, digest: str) -> str:
+def _phrase(count: int, digest: str) -> str:
     if digest:
         return f"{count:,} with ids"
     return f"{count:,} without ids"
@@ -112,7 +112,7 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
-def _text(value: Any) -> str:
+def _id_as_text(value: Any) -> str:
     if type(value) is int:  # This is fast for integers, which most indices hold. Most runs do not use ids.
         return str(value)
     if value is None or value != value:

@@ -1,11 +1,12 @@
 """Code columns of words (categorical columns) as indicator columns, one for each level.
 
 A column of words such as ward, sex or diagnosis becomes an indicator column for each of its levels. The column
-`ward=surgery` is 1 in rows with the level surgery and 0 in all other rows. If a run names such columns, every site with
-the column ward provides them, with zeros for levels that the site does not have. So sites exchange levels as names of
-columns, and everything that works with numeric columns works with levels.
+`ward=surgery` is 1 in rows with the level surgery and 0 in all other rows. If a run names indicator columns of ward,
+every site with the column ward provides them, with zeros for levels that the site does not have. So sites exchange
+levels as names of columns, and everything that works with numeric columns works with levels.
 
-    read_levels, plain_levels  convert between the levels that a caller gives and plain values
+    read_levels        checks the levels that a caller gives
+    plain_levels       returns levels as plain values that can be written to a file
     Coding             holds the levels of a run, and the indicator columns that they become
     levels_in          returns the levels of a column at a site
     code               adds the indicators of a site's levels to its rows, and merges rare levels
@@ -73,7 +74,7 @@ def read_levels(given: Any) -> Levels | None:
             f"{option('categorical')} must be a list of column names, not {shown(given)}. {_EXAMPLE}",
             setting="categorical",
         )
-    found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
+    found = tuple((clean(name), _levels_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
         raise ConfigError(f"{option('categorical')} has {twice}. Name each column once.", setting="categorical")
     for name, _ in found:
@@ -95,7 +96,7 @@ def _pairs(given: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
+def _levels_of(column: str, given: Any) -> tuple[str, ...] | None:
     if given is None:
         return None
     levels: list[str | None] = []
@@ -116,7 +117,7 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
 
 
 def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
-    """Return levels as plain values that can be written to a file."""
+    """Return a dictionary from columns to levels, whose plain values can be written to a file."""
     found: dict[str, list[str] | None] = dict.fromkeys(name for name, _ in levels)
     return found | {name: list(some) for name, some in levels if some is not None}
 
@@ -223,8 +224,8 @@ class Coding:
             there = some or in_order(level for site in sites for level in site.get(column, ()))
             if not there:
                 raise DataError(
-                    f"No site sent levels of column {column}. Ask the sites' operators to name it in their "
-                    "categorical, or leave it out."
+                    f"No site sent levels of column {column}. Ask the operators of the sites to add the column to "
+                    "their rule categorical, or leave the column out."
                 )
             if not some:
                 warn_of_alike(column, there)
@@ -232,7 +233,7 @@ class Coding:
         return Coding(tuple(found))
 
     def of(self, value: Any) -> Coding:
-        """Restore a coding from a file."""
+        """Return the coding with these plain values, which were read from a file."""
         return Coding(read_levels(value) or ())
 
 
@@ -278,8 +279,8 @@ def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...
         )
     if long := [level for level in found if len(indicator(column, level)) > LONGEST]:
         raise DataError(
-            f"A level of column {column} is too long. It has {len(long[0])} characters, but the name of the column and "
-            f"the level may have {LONGEST} together. Leave the column out, or shorten its levels."
+            f"A level of column {column} has {len(long[0])} characters, but the name of the column and the level may "
+            f"have at most {LONGEST} characters together. Leave the column out, or shorten its levels."
         )
     return found
 
@@ -291,14 +292,14 @@ def code(rows: Table, columns: Sequence[str], *, least: int, who: str = "the row
     parts: dict[str, Array] = {}
     for column in columns:
         levels_in(rows, column, who)
-        cells = _told_apart(texts(rows, column, who), least)
+        cells = _without_rare(texts(rows, column, who), least)
         for level in in_order(cell for cell in cells if cell is not None):
             parts[indicator(column, level)] = _ones(cells, {level})
     spare = {name: words for name, words in rows.words.items() if name not in columns}
     return replace(beside(rows.without([*columns]), parts), words=spare, texts={}, coded=tuple(columns))
 
 
-def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
+def _without_rare(cells: list[str | None], least: int) -> list[str | None]:
     """Return the cells with rare levels merged into "other", or into the most common level if "other" is rare, too."""
     counts = Counter(cell for cell in cells if cell is not None)
     rare = {level for level, count in counts.items() if count < least}
@@ -392,7 +393,7 @@ def _of_texts(rows: Table, column: str, names: list[str], who: str) -> dict[str,
     if strange and OTHER not in levels:
         row, level = strange[0]
         where = rows.source or rows.site or who
-        raise _unknown(f"column {column} of {where}", levels, f"{level!r} in {rows.place(row)}")
+        raise _unknown_level(f"column {column} of {where}", levels, f"{level!r} in {rows.place(row)}")
     into = {OTHER, *(str(cell) for _, cell in strange)}
     return {indicator(column, level): _ones(cells, into if level == OTHER else {level}) for level in levels}
 
@@ -408,21 +409,21 @@ def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str,
     rest = indicator(column, OTHER)
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
-        raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
+        raise _unknown_level(f"column {column} of {who}", list(map(level_of, names)), got)
     # A missing value is NaN in every indicator, and NaN times 0 is NaN.
-    found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
+    found = {name: _sum_of_columns(rows, there[:1]) * 0.0 for name in names if name not in there}
     if left:
-        found[rest] = _sum(rows, [*left, *(name for name in there if name == rest)])
+        found[rest] = _sum_of_columns(rows, [*left, *(name for name in there if name == rest)])
     return found
 
 
-def _sum(rows: Table, names: Sequence[str]) -> Array:
+def _sum_of_columns(rows: Table, names: Sequence[str]) -> Array:
     if not names:  # The site has no levels, because all values of the column are missing.
         return np.full(len(rows), np.nan)
     return np.asarray(np.sum(_dense(rows, names), axis=1, dtype=np.float64))
 
 
-def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:
+def _unknown_level(where: str, levels: Sequence[str], got: str) -> DataError:
     return DataError(
         f"In this run, the levels of {where} are {enumeration(levels)}, but its rows also have {got}. Correct the "
         f"rows, or add the level {OTHER!r} to the run."

@@ -25,7 +25,10 @@ from flower_pca.base.shown import shown, with_article
 Ranges: TypeAlias = tuple[tuple[str, float, float], ...]
 AsGiven: TypeAlias = "Mapping[str, Sequence[float]] | Iterable[Sequence[Any]] | str | os.PathLike[str]"
 
-_HOW: Final = 'Write "age=18..100,weight=30..200", {"age": (18, 100)}, or the name of a file of lines age,18,100.'
+_HOW: Final = (
+    'For example, write "age=18..100,weight=30..200" or {"age": (18, 100)}, or name a file with lines such as '
+    "age,18,100."
+)
 
 
 def of(given: AsGiven) -> Ranges:
@@ -35,9 +38,9 @@ def of(given: AsGiven) -> Ranges:
         try:
             low, high = map(float, ends)
         except (TypeError, ValueError):
-            raise _wrong(name, ends) from None
+            raise _invalid_range(name, ends) from None
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise _wrong(name, ends)
+            raise _invalid_range(name, ends)
         found.append((clean(str(name)), low, high))
     names = [name for name, *_ in found]
     if not names or len(set(names)) < len(names):
@@ -80,7 +83,7 @@ def _of_file(path: Path) -> Sequence[Sequence[str]]:
     return lines
 
 
-def _wrong(name: object, ends: Sequence[object]) -> ConfigError:
+def _invalid_range(name: object, ends: Sequence[object]) -> ConfigError:
     if not isinstance(name, str):
         return ConfigError(
             f"Each range of a column needs the name of the column, not {with_article(type(name).__name__)}. {_HOW}"

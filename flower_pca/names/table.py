@@ -299,7 +299,10 @@ class Table:
         )
 
     def bare(self) -> Any:
-        """Return the array of rows if the table has no names, site, texts, ids and origin. Else return the table."""
+        """Return the array of rows if nothing else is known about them, else the table.
+
+        A table with names, a site, texts, ids or an origin is returned unchanged.
+        """
         if self.names or self.site or self.texts or self.origin is not None or self.ids is not None:
             return self
         return self.rows
@@ -327,7 +330,7 @@ class Table:
         return self.origin.headerless
 
     def whole(self, who: str = "the rows") -> Table:
-        """Return the table itself. Raise a DataError if some columns hold no numbers."""
+        """Return the table itself if all of its columns hold numbers, or else raise a DataError."""
         if self.words:
             raise no_numbers(self.source or self.site or who, self.words, file=bool(self.source))
         return self
@@ -399,7 +402,7 @@ def cells(
     Raises
     ------
     DataError
-        If there is no such matrix, if two genes have the same name, or if counts to normalize are negative.
+        If the AnnData object lacks the matrix, if two genes have the same name, or if counts to normalize are negative.
 
     Examples
     --------

@@ -23,8 +23,8 @@ _LONG: Final = 60  # A longer allele is shortened to its first letters and a dig
 def name_of(chromosome: str, position: str, one: str, other: str) -> tuple[str, bool]:
     """Return the name of a variant, and whether the first allele in this name is `other`."""
     alleles = one.upper(), other.upper()
-    first, second = sorted(map(_short, alleles))
-    return f"{_plain(chromosome)}:{position}:{first}:{second}", _short(alleles[0]) != first
+    first, second = sorted(map(_shortened, alleles))
+    return f"{_plain(chromosome)}:{position}:{first}:{second}", _shortened(alleles[0]) != first
 
 
 def canonical(name: str) -> str:
@@ -38,7 +38,7 @@ def _plain(chromosome: str) -> str:
     return chromosome[3:] if chromosome[:3].lower() == "chr" and len(chromosome) > 3 else chromosome
 
 
-def _short(allele: str) -> str:
+def _shortened(allele: str) -> str:
     if len(allele) <= _LONG:
         return allele
     return f"{allele[: _LONG // 2]}~{hashlib.sha256(allele.encode()).hexdigest()[:16]}"

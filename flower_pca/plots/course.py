@@ -20,7 +20,7 @@ from flower_pca.plots import style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-# Units of bytes, largest first.
+# These are the units of bytes, largest first.
 _UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
@@ -39,11 +39,11 @@ def along(ax: style.Axes, result: PCAResult) -> None:
     if not iterates(result.history):
         # Without residuals, this picture is not available, but the overview needs a panel, so bytes are drawn.
         if result.residuals_ is None:
-            _bytes(ax, result.history)
+            _draw_bytes(ax, result.history)
         else:
-            _residuals(ax, result.residuals_)
+            _draw_residuals(ax, result.residuals_)
         return
-    _curve(ax, result.history, np.arange(1.0, len(result.history) + 1.0))
+    _draw_curve(ax, result.history, np.arange(1.0, len(result.history) + 1.0))
     ax.set_xlim(0.4, len(result.history) + 0.6)
     ax.xaxis.set_major_locator(style.integers())
     style.tidy(ax, "Convergence", "message", "error, as the run measures it")
@@ -56,10 +56,10 @@ def sizes(drawn: style.Figure, result: PCAResult) -> None:
     ax, history = drawn.subplots(), result.history
     sent = np.cumsum([record.bytes_up + record.bytes_down for record in history], dtype=float)
     if not iterates(history):
-        _bytes(ax, history)
+        _draw_bytes(ax, history)
         return
     size, unit = _unit(sent[-1])
-    _curve(ax, history, sent / size)
+    _draw_curve(ax, history, sent / size)
     ax.set_xlim(0.0, 1.04 * sent[-1] / size)
     style.tidy(
         ax, "Convergence against bytes", f"{unit} sent so far, by all, both ways", "error, as the run measures it"
@@ -68,7 +68,7 @@ def sizes(drawn: style.Figure, result: PCAResult) -> None:
         style.legend(ax)
 
 
-def _curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> None:
+def _draw_curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> None:
     numbered = enumerate(history)
     measured = np.array([i for i, record in numbered if "error" in record.metrics])
     errors = [history[i].metrics["error"] for i in measured]
@@ -83,7 +83,7 @@ def _curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> Non
     style.decades(ax, error)
 
 
-def _residuals(ax: style.Axes, residuals: np.ndarray[Any, Any]) -> None:
+def _draw_residuals(ax: style.Axes, residuals: np.ndarray[Any, Any]) -> None:
     number = np.arange(1, len(residuals) + 1)
     residual = np.maximum(residuals, style.FLOOR)
     size = style.sized(len(number), 6, 3)
@@ -93,7 +93,7 @@ def _residuals(ax: style.Axes, residuals: np.ndarray[Any, Any]) -> None:
     style.tidy(ax, "Residuals", "component", "true residual / first eigenvalue")
 
 
-def _bytes(ax: style.Axes, history: History) -> None:
+def _draw_bytes(ax: style.Axes, history: History) -> None:
     number = np.arange(1, len(history) + 1)
     down = np.array([record.bytes_down for record in history], dtype=float)
     up = np.array([record.bytes_up for record in history], dtype=float)

@@ -18,7 +18,10 @@ from flower_pca.results.site import knows_sites
 
 
 def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
-    """Return the pictures for a report: all available pictures, except one that `removed_by_column` makes redundant."""
+    """Return the pictures for a report: all available pictures, without "outlier_share" if it would be redundant.
+
+    The picture "removed_by_column" makes "outlier_share" redundant.
+    """
     every = available(result, shards)
     return {what: p for what, p in every.items() if what != "outlier_share" or "removed_by_column" not in every}
 
@@ -30,7 +33,7 @@ def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
 
 
 def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Result, Shards]:
-    """Return the result and the rows without clients that have no rows. The other clients keep their names."""
+    """Return the result and the rows, without the clients that have no rows. The other clients keep their names."""
     rows = list(shards.values()) if isinstance(shards, Mapping) else shards
     if rows is None or not isinstance(result, PCAResult):
         return result, rows

@@ -42,7 +42,7 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     points = {site: np.column_stack([_clip(s.t2, limits.t2), _clip(s.spe, limits.spe)]) for site, s in scored.items()}
     beyond = {site: s.beyond(limits) for site, s in scored.items()}
     near = [points[site][~far] for site, far in beyond.items()]
-    _within(ax, np.concatenate(near))
+    _draw_rows_within(ax, np.concatenate(near))
     far = {site: points[site][rows] for site, rows in beyond.items() if rows.any()}
     named = len(far) <= len(style.COLORS)
     colors = style.COLORS if named else style.COLORS[1:2] * len(far)
@@ -66,7 +66,7 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     return style.save(figure, path)
 
 
-def _within(ax: style.Axes, points: Any) -> None:
+def _draw_rows_within(ax: style.Axes, points: Any) -> None:
     step = max(1, -(-len(points) // _POINTS))
     many = len(points) > _VECTOR
     x, y = points[::step].T

@@ -30,7 +30,7 @@ ROWS: Final = Requirement(
     "needs the rows of the clients",
     "Add shards=[...].",
 )
-# After a run over columns, each party has other columns of the same rows, so whole rows are not available.
+# After a run over columns, each party has different columns of the same rows, so whole rows are not available.
 WHOLE: Final = Requirement(
     lambda result, shards: ROWS.met(result, shards) and result.config.get("partitioned_by") != "columns",
     "needs the rows of the clients, with the same columns at all of them",
@@ -51,7 +51,7 @@ SPACES: Final = Requirement(
     "Draw the picture from the result of a simulation, before the result is saved.",
 )
 SHARES: Final = Requirement(
-    lambda result, shards: bool(groups.clients_at_hand(result, shards)),
+    lambda result, shards: bool(groups.clients_with_rows(result, shards)),
     "needs the rows and the local components of the clients",
     "Draw the picture from the result of a simulation, and add shards=[...].",
 )
@@ -73,10 +73,12 @@ BY_COLUMN: Final = Requirement(
         ROWS.met(result, shards) and result.n_components_ > 1 and bool(scores.columns_beside(result, shards or ()))
     ),
     "needs the rows of the clients, with a column of explain, adjust or keep",
-    "Run with explain, and add shards=[...] with the column to explain by.",
+    'Run again with explain="age", for example, and add shards=[...] with this column.',
 )
 EXPLAINED: Final = Requirement(
-    lambda result, shards: bool(result.shares_by_name), "needs a run with explain", "Run with explain."
+    lambda result, shards: bool(result.shares_by_name),
+    "needs a run with explain",
+    'Run again with explain="age", for example.',
 )
 MANY: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0 and not variances.enough(result),
@@ -84,7 +86,9 @@ MANY: Final = Requirement(
     'Draw "loadings".',
 )
 STATISTICS: Final = Requirement(
-    lambda result, shards: bool(result.statistics_), "needs a run with detect=True", "Set detect=True."
+    lambda result, shards: bool(result.statistics_),
+    "needs a run with detect=True",
+    'Track again with "st_miss(detect=True)", for example.',
 )
 OUTLIERS: Final = Requirement(
     lambda result, shards: bool(result.outliers_.any()), "needs a run with outliers", 'Draw "subspace_change" instead.'

@@ -53,8 +53,8 @@ def client_map(
         points = embed(rho, dimensions=2)
     if labels is not None:
         group, word = np.asarray(labels), "client, by group"
-    _matrix(left, np.asarray(rho), np.argsort(group, kind="stable"), word)
-    _plane(right, points, [str(name) for name in names or ()], group)
+    _draw_matrix(left, np.asarray(rho), np.argsort(group, kind="stable"), word)
+    _draw_plane(right, points, [str(name) for name in names or ()], group)
     return style.save(figure, path)
 
 
@@ -62,7 +62,7 @@ def between(drawn: style.Figure, result: PersonalResult) -> None:
     """Draw the distances between the own components of all pairs of clients."""
     keys, own = spaces(result)
     ax = drawn.subplots()
-    _matrix(ax, distances(own), np.arange(len(own)), "client")
+    _draw_matrix(ax, distances(own), np.arange(len(own)), "client")
     names = _names(result, keys)
     if len(own) <= clients.NAMED:
         style.name_ticks(ax, names)
@@ -80,7 +80,7 @@ def plane(drawn: style.Figure, result: PersonalResult) -> None:
     """Draw the clients as points whose distances approximate the distances between their own components."""
     keys, own = spaces(result)
     points = embed(distances(own), dimensions=2)
-    _plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
+    _draw_plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
 
 
 def own_first(drawn: style.Figure, result: PersonalResult) -> None:
@@ -133,7 +133,7 @@ def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
     return [key if isinstance(key, str) else client_name(result.site_names, key) for key in keys]
 
 
-def _matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
+def _draw_matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
     ordered = rho[np.ix_(order, order)]
     image = ax.imshow(ordered, cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
     style.tidy(ax, "Distance of own components", words, "client", grid="")
@@ -142,7 +142,7 @@ def _matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
     style.colorbar(ax, image, "0 alike, 1 at right angles")
 
 
-def _plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) -> None:
+def _draw_plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) -> None:
     colors = style.curves(int(group.max(initial=0)) + 1)
     of_group = [colors[g] for g in group]
     ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)

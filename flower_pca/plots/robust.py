@@ -19,10 +19,10 @@ _COLUMNS: Final = 20  # maximum number of columns with a bar
 
 def by_column(drawn: style.Figure, result: RobustResult) -> None:
     """Draw a bar for the share of entries that were removed from each column, largest share first."""
-    _columns(drawn, result, result.removed_share_, "Entries taken out, by column")
+    _draw_columns(drawn, result, result.removed_share_, "Entries taken out, by column")
 
 
-def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str) -> None:
+def _draw_columns(drawn: style.Figure, result: RobustResult, share: Array, title: str) -> None:
     order = np.argsort(-share, kind="stable")[:_COLUMNS]
     names = facts.names_of(result)
     if len(order) < len(share):
@@ -33,7 +33,7 @@ def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str
 
 def outlier_share(drawn: style.Figure, result: RobustResult) -> None:
     """Draw a bar for the share of outliers in each column, which the server knows after any robust run."""
-    _columns(drawn, result, result.outlier_share_by_column_, "Far entries, by column")
+    _draw_columns(drawn, result, result.outlier_share_by_column_, "Far entries, by column")
 
 
 def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:

@@ -35,12 +35,12 @@ FAINT: Final = "#8a919e"
 GRID: Final = "#e6e8ec"
 WHITE: Final = "#ffffff"
 BAR: Final = "#7fa6d6"
-# The colors that replace these colors on a dark page.
+# On a dark page, the keys are replaced by these colors.
 DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}
-# The colors of Okabe and Ito, which color-blind people can distinguish, without yellow, which is faint on white.
+# These are the colors of Okabe and Ito, which color-blind people can distinguish. Yellow is left out, as it is faint.
 COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
 PLUS, MINUS = COLORS[0], COLORS[1]
-# The size of a single picture in inches, at which its text is still readable on a phone.
+# This is the size of a single picture in inches. At this size, its text is still readable on a phone.
 SINGLE: Final = (4.8, 3.4)
 DENSE: Final = 30  # If there are more marks than this, they are drawn small.
 FLOOR: Final = 1e-17  # the height at which an error of zero is drawn
@@ -48,7 +48,7 @@ FLOOR: Final = 1e-17  # the height at which an error of zero is drawn
 _FORMATS: Final = ("svg", "png")
 _MOST_LABELS: Final = 12  # maximum number of marks on an axis that are all labeled
 _NAME: Final = 18  # maximum number of characters of a name in a picture
-# The font size of a legend, and the lengths of its marks and of the space between mark and text.
+# These are the font size of a legend, the length of its marks, and the space between mark and text.
 _SMALL, _HANDLE, _PAD = 9, 1.1, 0.4
 _DARK_STYLES: Final = "\n".join(
     ["@media screen and (prefers-color-scheme: dark) {"]
@@ -358,7 +358,7 @@ def draw(
     reach = float(np.abs(shown).max()) or 1.0
     if d > _COLUMNS and columns is None:
         ax = drawn.subplots()
-        image = _across(ax, shown, others[: len(shown)], word)
+        image = _draw_across(ax, shown, others[: len(shown)], word)
     else:
         order = np.argsort(-np.abs(shown).max(axis=0), kind="stable")
         chosen = np.sort(order[:_COLUMNS])
@@ -368,7 +368,7 @@ def draw(
         ax = drawn.subplots()
         names = labels.column_names(columns, d)
         words = [names[j] for j in chosen]
-        image = _down(ax, shown[:, chosen], words, others[: len(shown)], word)
+        image = _draw_down(ax, shown[:, chosen], words, others[: len(shown)], word)
     image.set(cmap=scale(kind), clim=(-reach if kind == "signed" else 0.0, reach))
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     bar = colorbar(ax, image, label)
@@ -376,7 +376,7 @@ def draw(
         percent(bar.ax)
 
 
-def _across(ax: Axes, shown: Array, others: Sequence[str], word: str) -> Any:
+def _draw_across(ax: Axes, shown: Array, others: Sequence[str], word: str) -> Any:
     d, first = shown.shape[1], 0 if others else 1
     image = ax.imshow(
         shown,
@@ -394,7 +394,7 @@ def _across(ax: Axes, shown: Array, others: Sequence[str], word: str) -> Any:
     return image
 
 
-def _down(ax: Axes, shown: Array, names: list[str], others: Sequence[str], word: str) -> Any:
+def _draw_down(ax: Axes, shown: Array, names: list[str], others: Sequence[str], word: str) -> Any:
     first = 0 if others else 1
     extent = (first - 0.5, len(shown) + first - 0.5, len(names) - 0.5, -0.5)
     image = ax.imshow(shown.T, interpolation="nearest", extent=extent, aspect="auto")

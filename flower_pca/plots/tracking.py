@@ -33,7 +33,7 @@ def subspace_change(result: TrackingResult, path: str | os.PathLike[str], *, tru
     style.suffix(path)
     drawn = overview(result)
     if truth is not None:
-        _curve(drawn.axes[0], _numbers(result), result.subspace_error(truth), 3, "error against the truth")
+        _draw_curve(drawn.axes[0], _numbers(result), result.subspace_error(truth), 3, "error against the truth")
     style.key(drawn, ncols=4)
     return style.save(drawn, path)
 
@@ -61,25 +61,25 @@ def alone(panel: Callable[[style.Axes, TrackingResult], None]) -> Callable[[styl
 
 def movement_panel(ax: style.Axes, result: TrackingResult) -> None:
     """Draw, for each step, the sine of the largest angle between its basis and the previous basis."""
-    _curve(ax, _numbers(result)[1:], result.subspace_change_[1:], 0, "movement from step to step")
-    _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
+    _draw_curve(ax, _numbers(result)[1:], result.subspace_change_[1:], 0, "movement from step to step")
+    _label_steps(ax, result, "Movement of the subspace", "sine of the largest angle")
 
 
 def fit_panel(ax: style.Axes, result: TrackingResult) -> None:
     """Draw, for each step, the relative residual of its batch after a fit in the previous basis."""
-    _curve(ax, _numbers(result), result.residuals_, 2, "part of a batch that the old basis leaves")
-    _steps(ax, result, "What the old basis leaves of a batch", "relative norm")
+    _draw_curve(ax, _numbers(result), result.residuals_, 2, "part of a batch that the old basis leaves")
+    _label_steps(ax, result, "What the old basis leaves of a batch", "relative norm")
 
 
 def statistic(ax: style.Axes, result: TrackingResult) -> None:
     """Draw the change statistic and the alarm level, for the steps in which they are known."""
     known = np.array(sorted(result.statistics_))
     values = np.array([result.statistics_[int(j)] for j in known])
-    _curve(ax, known, values, 1, "statistic of a change")
+    _draw_curve(ax, known, values, 1, "statistic of a change")
     if result.levels_:
         steps, levels = zip(*sorted(result.levels_.items()), strict=True)
         ax.semilogy(steps, np.maximum(levels, style.FLOOR), color=style.FAINT, lw=1.2, label="level of an alarm")
-    _steps(ax, result, "Statistic of a change", "squared units of the data")
+    _label_steps(ax, result, "Statistic of a change", "squared units of the data")
 
 
 def sizes(drawn: style.Figure, result: TrackingResult) -> None:
@@ -91,7 +91,7 @@ def sizes(drawn: style.Figure, result: TrackingResult) -> None:
         known = values[:, j] > 0.0
         words = f"component {j + 1}"
         style.log_curve(ax, steps[known], values[known, j], color=color, size=size, label=words)
-    _steps(ax, result, "Size along the components", "mean square of a row", label=False)
+    _label_steps(ax, result, "Size along the components", "mean square of a row", label=False)
     style.key(drawn, ncols=3)
 
 
@@ -99,16 +99,16 @@ def outliers(drawn: style.Figure, result: TrackingResult) -> None:
     """Draw the number of entries of each step that count as outliers."""
     ax = drawn.subplots()
     ax.bar(_numbers(result), result.outliers_, width=0.7, color=style.MINUS)
-    _steps(ax, result, "Entries taken for outliers", "entries of a batch", label=False)
+    _label_steps(ax, result, "Entries taken for outliers", "entries of a batch", label=False)
 
 
-def _curve(ax: style.Axes, x: Array, y: Array, color: int, label: str) -> None:
+def _draw_curve(ax: style.Axes, x: Array, y: Array, color: int, label: str) -> None:
     size = style.sized(len(x), 4.0, 2.0)
     heights = np.maximum(y, style.FLOOR)
     style.log_curve(ax, x, heights, color=style.COLORS[color], size=size, label=label)
 
 
-def _steps(ax: style.Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:
+def _label_steps(ax: style.Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:
     style.events(ax, result.changes_, "change" if label else None)
     style.tidy(ax, title, "step", words)
     ax.set_xlim(result.first_ - 0.6, result.first_ + result.steps - 0.4)

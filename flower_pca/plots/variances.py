@@ -25,12 +25,12 @@ _FARTHEST: Final = 1.2  # maximum weight at which the axis ends, even if whisker
 
 def bars(drawn: style.Figure, result: PCAResult) -> None:
     """Draw bars for the columns with the largest weights in each component, largest first."""
-    _panels(drawn, result.components_, facts.names_of(result), result.loading_errors_)
+    _draw_panels(drawn, result.components_, facts.names_of(result), result.loading_errors_)
 
 
 def last(drawn: style.Figure, result: TrackingResult) -> None:
     """Draw bars for the columns with the largest weights in each component of the last step."""
-    _panels(drawn, result.components_[-1], facts.names_of(result))
+    _draw_panels(drawn, result.components_[-1], facts.names_of(result))
 
 
 def heatmap(drawn: style.Figure, result: PCAResult) -> None:
@@ -51,7 +51,7 @@ def enough(result: PCAResult) -> bool:
     return result.n_components_ <= PANELS and result.n_features_in_ <= BARS
 
 
-def _panels(drawn: style.Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
+def _draw_panels(drawn: style.Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
     off = facts.INTERVAL * (np.zeros_like(components) if errors is None else errors)
     shown = min(len(components), PANELS)
     most = min(components.shape[1], BARS)
@@ -115,7 +115,7 @@ def scree(drawn: style.Figure, result: PCAResult) -> None:
     """Draw a bar for the variance share of each component. If variances are noisy, show bounds on the share."""
     ax, known = drawn.subplots(), result.certainty
     ratio = result.explained_variance_ratio_
-    bars = _bars(ax, result)
+    bars = _draw_bars(ax, result)
     if known is None and result.variance_errors_ is None and len(ratio) <= _LABELED_BARS:
         ax.bar_label(bars, [f"{r:.1%}" for r in ratio], padding=2, fontsize=9, color=style.INK)
     top = float((ratio + _half_widths(result) if known is None else known.shares).max())
@@ -159,7 +159,7 @@ def both(ax: style.Axes, result: PCAResult) -> None:
     """Draw single and cumulative variance shares together, for the overview. If variances are noisy, draw bounds."""
     ratio, known, below = result.explained_variance_ratio_, result.certainty, "component"
     number = np.arange(1, len(ratio) + 1)
-    _bars(ax, result)
+    _draw_bars(ax, result)
     size = style.sized(len(ratio), 4.5, 0.0)
     ax.plot(number, ratio.cumsum(), color=style.COLORS[0], lw=1.8, marker="o", ms=size)
     if known is None:
@@ -201,7 +201,7 @@ def _draw_next_component(ax: style.Axes, result: PCAResult) -> str:
     return f"component; component {k + 1} is somewhere on the line"
 
 
-def _bars(ax: style.Axes, result: PCAResult) -> Any:
+def _draw_bars(ax: style.Axes, result: PCAResult) -> Any:
     """Draw a bar for the variance share of each component, with bounds if variances are noisy."""
     ratio, known = result.explained_variance_ratio_, result.certainty
     number = np.arange(1, len(ratio) + 1)

@@ -14,7 +14,7 @@ from typing import Final
 
 from flower_pca.results.facts import Fact, Remark, Tone
 
-# The CSS classes of a remark's box, by the tone of the remark.
+# This maps the tone of a remark to the CSS classes of its box.
 _BOXES: Final = {"bad": "ended bad", "warn": "ended", "good": "ended ok", "plain": "how"}
 SHOWN: Final = 40  # maximum number of rows in a table on the page
 

@@ -1,6 +1,6 @@
 """A page that shows the state of a tracking run while it continues.
 
-The file is replaced every few seconds, and tells the browser to reload the page as often, so that a page on a disk
+The file is replaced every few seconds, and the browser reloads the page at the same interval, so that a page on a disk
 needs no server. The page shows the newest step first, and then the parts of a report. Drawing takes at most a fifth of
 the run's time. The last version of the page says how the run has ended, and is not reloaded.
 """
@@ -23,7 +23,7 @@ from flower_pca.report import html, page, pages
 from flower_pca.results.facts import Fact
 from flower_pca.results.record import ClientStep, Events, StepRecord
 
-_SHARE: Final = 4.0  # minimum time between two versions of the page, as a multiple of the time to write one
+_SHARE: Final = 4.0  # minimum pause between two versions of the page, as a multiple of the time that writing one takes
 _ENDINGS: Final = (".html", ".htm")
 _ALARMS: Final = 20  # maximum number of alarms on the page, newest first
 _CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")

@@ -88,8 +88,9 @@ def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
 
 
 def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
-    """Return the chosen pictures as HTML, or all pictures of a report. Without matplotlib, return a paragraph that
-    says so.
+    """Return the chosen pictures as HTML, or all pictures of a report if `chosen` is None.
+
+    Without matplotlib, return a paragraph that explains how to install it.
     """
     if not errors.is_installed("matplotlib"):
         return html.paragraph(str(errors.not_installed("matplotlib", "to draw")), "how")

@@ -30,7 +30,7 @@ from flower_pca.results.personal import SEPARABLE, UNMEASURED, PersonalResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.steps import TrackingResult
 
-# If more than this many times as many entries were removed as are outliers, most removed entries are not outliers.
+# If the share of removed entries is more than this many times the share of outliers, most of them are not outliers.
 _MANY_MORE: Final = 2.0
 _TAKEN: Final = ("entries taken out", "far off")
 
@@ -66,7 +66,7 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
     """Return tables of the entries that were removed, by client and by column."""
     known = taken_out(result, shards)
     if known is None:
-        return [*_by_client(result), _columns(result)]
+        return [*_table_by_client(result), _table_of_columns(result)]
     head = ["client", "rows", "entries taken out", "size of an entry, low-rank part", "sparse part"]
     taken = dict(zip(known.clients, known.by_client, strict=True))
     taken |= {key: share for key, (_, share, _) in _by_key(result).items()}
@@ -78,17 +78,20 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
         head.append("mean squared error of a row, far entries included")
         errors = clients.errors_of(result, shards)
         rows = [[*row, f"{errors[key]:.4g}"] for row, key in zip(rows, known.clients, strict=True)]
-    return [html.table("Clients: what was taken out", head, rows, words=[0]), _columns(result)]
+    return [html.table("Clients: what was taken out", head, rows, words=[0]), _table_of_columns(result)]
 
 
 def _by_key(result: RobustResult) -> dict[int, Array]:
-    """Return each client's number of rows, share of removed entries and share of outliers, or {} if only sums exist."""
+    """Return each client's number of rows, share of removed entries and share of outliers, by key.
+
+    Return {} if the server has seen only sums.
+    """
     if result.client_keys_ is None or result.clients_ is None:
         return {}
     return dict(zip(result.client_keys_.tolist(), result.clients_, strict=True))
 
 
-def _by_client(result: RobustResult) -> list[str]:
+def _table_by_client(result: RobustResult) -> list[str]:
     """Return a table of the shares that clients have reported, or no table if the server has seen only sums."""
     rows = [
         [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
@@ -99,7 +102,7 @@ def _by_client(result: RobustResult) -> list[str]:
     return [html.table("Clients: what was taken out", ["client", "rows", *_TAKEN], rows, words=[0])]
 
 
-def _columns(result: RobustResult) -> str:
+def _table_of_columns(result: RobustResult) -> str:
     names, taken = facts.names_of(result), result.removed_share_
     order = np.argsort(-taken, kind="stable")[: html.SHOWN]
     rows = [[names[j], f"{taken[j]:.2%}", f"{result.outlier_share_by_column_[j]:.2%}"] for j in order]
@@ -108,9 +111,9 @@ def _columns(result: RobustResult) -> str:
 
 
 def personal_words(result: PersonalResult) -> list[str]:
-    """Return a paragraph on the numbers of shared and own components, and on whether theta says that they separate."""
+    """Return a paragraph on the numbers of shared and own components, and on whether they can be separated (theta)."""
     said = [
-        f"All clients share {_count(result.n_components_, 'component')}. In addition, each client has "
+        f"All clients share {_count_with_verb(result.n_components_, 'component')}. In addition, each client has "
         f"{result.own_in_words} of its own."
     ]
     if result.local_components:
@@ -127,7 +130,10 @@ def personal_words(result: PersonalResult) -> list[str]:
 
 
 def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
-    """Return a table of clients, with errors with and without own components, and the columns of these components."""
+    """Return a table of the clients: their errors with and without own components, and the columns of the first one.
+
+    Return [] if no client's own components are known.
+    """
     keys = sorted(key for key in result.local if OWN in result.local[key])
     if not keys:
         return []
@@ -149,7 +155,7 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
     return [html.table("Clients: what is their own", head, lines, words=words)]
 
 
-def _count(number: int, noun: str) -> str:
+def _count_with_verb(number: int, noun: str) -> str:
     if number == 1:
         return f"{number} {noun} is"
     return f"{number} {noun}s are"
@@ -180,7 +186,7 @@ def of(result: Result, shards: Shards) -> list[str]:
     if isinstance(result, TrackingResult):
         return of_steps(result)
     heads, lines = result.summary().components
-    return [html.table("Components", heads, lines, words=[len(heads) - 1]), *_clients(result, shards)]
+    return [html.table("Components", heads, lines, words=[len(heads) - 1]), *_tables_of_clients(result, shards)]
 
 
 def of_rotation(rotation: Rotation | None) -> list[str]:
@@ -245,10 +251,12 @@ def failures(history: History, names: Mapping[int, str]) -> str:
     """Return tables of the clients that failed to answer a message, and of the clients with notes, with the reasons."""
     left = [(record, node, why) for record in history for node, why in record.failures.items()]
     strayed = [(record, node, why) for record in history for node, why in record.notes.items()]
-    return _reasons("Clients that were left out", left, names) + _reasons("Clients that had strayed", strayed, names)
+    return _table_of_reasons("Clients that were left out", left, names) + _table_of_reasons(
+        "Clients that had strayed", strayed, names
+    )
 
 
-def _reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
+def _table_of_reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
     called = {str(key): name for key, name in names.items()}
     rows = [[f"{record.number + 1}", called.get(node, node), why] for record, node, why in found]
     if rows:
@@ -256,7 +264,7 @@ def _reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int
     return ""
 
 
-def _clients(result: PCAResult, shards: Shards) -> list[str]:
+def _tables_of_clients(result: PCAResult, shards: Shards) -> list[str]:
     """Return the tables of the clients, which depend on the kind of result and on whether rows are given."""
     if isinstance(result, RobustResult):
         return robust_tables(result, shards)
@@ -275,10 +283,10 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
         return [table + html.paragraph(_WITHOUT_NOISE)]
     if result.is_by_site:
         return [table]
-    return [table, _means(result, shards), _most_unusual_rows(result, shards)]
+    return [table, _table_of_means(result, shards), _most_unusual_rows(result, shards)]
 
 
-def _means(result: PCAResult, shards: Sequence[Any]) -> str:
+def _table_of_means(result: PCAResult, shards: Sequence[Any]) -> str:
     """Return a table of the clients' means and deviations, for the columns with the largest weights.
 
     If there are many clients, only the clients with the most unusual means are shown.

@@ -43,7 +43,7 @@ class Fact(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """A sentence about a result, with its tone: plain, good news, a warning, or a failure of the whole run."""
+    """A sentence about a result, with its tone: "plain", "good", "warn" for a warning, or "bad" for a failed run."""
 
     words: str
     tone: Tone = "plain"
@@ -105,7 +105,7 @@ def plain(key: str, value: Any) -> Fact:
 
 
 def of_status(status: Status) -> list[Remark]:
-    """Return remarks on how a run ended: its failure, or warnings about its result followed by the good news."""
+    """Return remarks on how a run ended: its failure, or warnings about its result followed by its success."""
     if not status.ok:
         kind = status.outcome.value.replace("_", " ")
         return [Remark(Sentence(f"The run has not reached its goal ({kind}): {marks_of(status.words)}."), "bad")]
@@ -145,7 +145,7 @@ def of_messages(history: History) -> list[Fact]:
 
 
 def of_answers(*, masked: bool) -> Fact:
-    """Return whether the server has seen the answers of single clients or only sums, as a figure for readers."""
+    """Return a figure that shows readers whether the server has seen the answers of single clients or only sums."""
     text = "seen in sums only" if masked else "seen by the server"
     return Fact("", "answers of a client", None, text, run=True)
 
@@ -183,7 +183,7 @@ class OfColumns(Protocol):
 
 
 def names_of(result: OfColumns) -> list[str]:
-    """Return the name of each column of a result, made up from its position if it has none."""
+    """Return the name of each column of a result. Without names, the columns are named by their positions."""
     return labels.column_names(result.feature_names_in_, result.n_features_in_)
 
 
@@ -195,7 +195,7 @@ def plain_names(result: OfColumns) -> list[str] | None:
 
 
 def heading(title: str, shown: int, every: int, which: str) -> str:
-    """Return the title. If not all entries are shown, add how many and which: "Columns, the 20 with most"."""
+    """Return the title, as in "Columns, the 20 with most" if only 20 of the columns are shown (`which`: with most)."""
     if shown < every:
         return f"{title}, the {shown} {which}"
     return title

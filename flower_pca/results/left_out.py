@@ -34,7 +34,7 @@ def parted(
     Parameters
     ----------
     names : mapping
-        The names of clients, by number in the run. Clients without a name are not in it.
+        The names of clients, by number in the run. Clients without a name are not listed.
     everyone : iterable of int
         The numbers of all clients in the run.
     contributors : collection of int

@@ -61,7 +61,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
 
 
 def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: Covariates) -> Table:
-    """Return the rows as a table, and require that it has all features and covariates by name."""
+    """Return the rows as a table. Raise a ConfigError if a feature or covariate is missing."""
     if names is None:
         raise ConfigError(
             "The result has no column names, so the covariates of new rows cannot be distinguished from features. "
@@ -83,7 +83,7 @@ def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> Table:
-    """Return the rows as a table that contains all needed columns. It keeps its names only if they are matched."""
+    """Return the rows as a table with all needed columns. If columns are matched by position, it has no names."""
     rows = read(X, names)
     by_name = names is not None or bool(known)
     if by_name != (rows.names is not None):

@@ -56,9 +56,9 @@ _MIN_ROWS: Final = 20
 _SHRUNK: Final = 0.95  # A hint appears if the shrinkage of a component is below this factor.
 # This matches the number of a client in a text, unless the client's name follows in parentheses.
 _CLIENT_NUMBER: Final = re.compile(r"\bclient (\d+)\b(?! \()")
-# Fields with the keys of clients, and the fields with one row for each of these keys.
+# This maps fields with the keys of clients to the fields with one row for each of these keys.
 _LINES_BY_KEY: Final = {"client_keys_": "clients_"}
-# All result classes, by their names in saved files.
+# This maps the names in saved files to result classes.
 _KINDS: Final[dict[str, type[PCAResult]]] = {}
 
 
@@ -89,7 +89,7 @@ class PCAResult:
         eigenvectors of the covariance of all rows.
     sine_estimate_ : float or None
         Estimated sine of the largest angle to the true subspace, residual / gap. None if the gap may be no larger than
-        the residual, for example if eigenvalues k and k+1 are tied, so that no single subspace is the true one. None if
+        the residual, for example if eigenvalues k and k+1 are tied, so that the true subspace is not unique. None if
         `residuals_` is None.
     mse_ : float or None
         Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
@@ -162,7 +162,7 @@ class PCAResult:
     feature_digest : str
         SHA-256 of the sorted names, if clients do not send the names. "" if columns have no names.
     site_names : mapping
-        Names of the contributing clients by key, as in `local`. Clients without a name are not in it.
+        Names of the contributing clients by key, as in `local`. Clients without a name are not listed.
     left_out : mapping
         Clients whose rows are not in the result, by key, each with its `name` and `why`.
     decisions : tuple of str
@@ -187,13 +187,13 @@ class PCAResult:
     (60, 2)
     """
 
-    # Whether the shared components alone describe a row, without own components or a sparse part.
+    # This is true if the shared components alone describe a row, without own components or a sparse part.
     complete: ClassVar[bool] = True
-    # Whether the components approximate eigenvectors of the covariance of all rows.
+    # This is true if the components approximate eigenvectors of the covariance of all rows.
     pooled: ClassVar[bool] = True
-    # Whether `transform` is a projection.
+    # This is true if `transform` is a projection.
     projects: ClassVar[bool] = True
-    variance_of: ClassVar[str] = "the variance"  # the quantity that the components explain a share of, for sentences
+    variance_of: ClassVar[str] = "the variance"  # what the components explain a share of, as a phrase for sentences
     share_head: ClassVar[str] = "share"  # the head of a table column with shares of this quantity
 
     components_: Array
@@ -270,7 +270,7 @@ class PCAResult:
         fields = fields_of(model)
         if cls.pooled and model.pooled and fields["cross_"] is None:
             return fields
-        # Residuals and gap refer to another matrix than the covariance of all rows, or components are no eigenvectors.
+        # The residuals and the gap do not refer to the covariance of all rows, or the components are not eigenvectors.
         return {**fields, "residuals_": None, "sine_estimate_": None}
 
     @property
@@ -378,14 +378,14 @@ class PCAResult:
 
     @property
     def shrinkage_hint(self) -> str:
-        """A hint with the remedy if scores of new rows are clearly smaller than scores of the run's rows, else ""."""
+        """A hint if scores of new rows are clearly smaller than scores of the run's rows, with the remedy, else ""."""
         if words := self.shrinkage_in_words:
             return f"{words}. project() corrects this, and so does flower-pca transform --among-own."
         return ""
 
     @property
     def shrinkage_in_words(self) -> str:
-        """A sentence, without its period, if scores of new rows are clearly smaller than those of the run, else ""."""
+        """A sentence without a period if scores of new rows are clearly smaller than scores in the run, else ""."""
         factors = self.shrinkage_
         if factors is None or float(factors.min()) >= _SHRUNK:
             return ""
@@ -465,7 +465,7 @@ class PCAResult:
     def at_site(self, site: int | str | Mapping[str, Array]) -> Self:
         """Return the result for rows of one site, after a run with adjust="site" or with harmonize.
 
-        Its `transform`, `project`, `score` and all other methods take rows of this site, from the run or new ones.
+        The methods of this result, such as `transform` and `project`, take rows of the run and new rows of this site.
 
         Parameters
         ----------
@@ -542,7 +542,7 @@ class PCAResult:
         ----------
         X : array-like
             The rows, (n, d), as a dense or sparse array or a data frame, or the path or spec string of a file. Columns
-            are matched by name. If only X or only the result has names, they are matched by position, with a
+            are matched by name. If only X or only the result has column names, columns are matched by position, with a
             UserWarning.
         """
         return self._data(X).scores(self.weights_.T)
@@ -601,8 +601,8 @@ class PCAResult:
         self.require_projecting("A record", "Save the result with result.save(path), and load it where the rows are.")
         if self.adjust_ is not None:
             raise ConfigError(
-                "A record has no covariates, but the run removed their effect, so a record cannot describe it. Save "
-                "the result with result.save(path), and load it where the rows are."
+                "A record has no covariates, so it cannot project rows as this run did, which removed the effect of "
+                "covariates. Save the result with result.save(path), and load it where the rows are."
             )
         weights = None if self.cross_ is None else self.weights_
         projection = Projection(
@@ -641,7 +641,7 @@ class PCAResult:
         return plink.write(self, folder, X)
 
     def require_projecting(self, use: str, remedy: str) -> None:
-        """Refuse this use of the result if its `transform` is not a projection."""
+        """Raise a ConfigError about this use of the result if its `transform` is not a projection."""
         if not self.projects:
             raise ConfigError(
                 f"{use} needs a result that only projects rows, but a {type(self).__name__} does more. {remedy}"
@@ -749,7 +749,7 @@ class PCAResult:
         return drawn.draw(self, what, path, shards=shards)
 
     def summary(self, *, digits: int = 4) -> Summary:
-        """Return a summary in sentences, figures and a table, which also says how reliable the result is.
+        """Return a summary in sentences, figures and a table, with remarks on the reliability of the result.
 
         Parameters
         ----------
@@ -917,7 +917,7 @@ class PCAResult:
         return f"{centered}, scaled"
 
     def _variances(self) -> list[Fact]:
-        """Return figures on the explained variance. With differential privacy, return bounds and the noise instead."""
+        """Return figures on the explained variance, or with differential privacy, bounds on it and the noise."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
         names, off, noise = facts.names_of(self), self.variance_errors_, self.noise_thresholds_
         found = [

@@ -259,7 +259,10 @@ _STEPS: Final = 30  # iterations that estimate a new client's own components
 
 
 def _clients_with(name: str, left: Mapping[str, Array], what: str) -> list[str]:
-    """Return a sentence with the number of clients that have this property, or [] if no client has it."""
+    """Return a list with one sentence about the number of clients that have a property, or [] if no client has it.
+
+    `left[name]` holds this number and the number of all clients, and `what` describes the property.
+    """
     affected, clients = map(int, left[name])
     if not affected:
         return []
@@ -280,7 +283,7 @@ class TripleResult(PersonalResult):
     Attributes
     ----------
     threshold_ : float
-        Entries with a larger residual were removed. The threshold is in multiples of the column's noise deviation.
+        The residual above which entries were removed, in multiples of the standard deviation of the column's noise.
     noise_ : ndarray of shape (d,)
         The standard deviation of each column's noise in the frame, as the root mean square over the clients.
     removed_share_ : ndarray of shape (d,)
@@ -326,11 +329,11 @@ class TripleResult(PersonalResult):
         return [*super()._facts(), Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}")]
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Return coordinates along shared components and a client's own, treating outlying entries as missing."""
+        """Return coordinates along shared and own components, with outlying entries treated as missing values."""
         return self._fit(X, client)[1].T
 
     def sparse_part(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Return the outlying entries of X, (n, d), as residuals in the original units, and 0 for other entries."""
+        """Return the residuals of the outlying entries of X in the original units, (n, d), with 0 for other entries."""
         rows, fit = self._fit(X, client)
         return self._units(np.where(fit.far, rows.X - fit.L, 0.0))
 

@@ -34,7 +34,7 @@ def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> 
     """Return the factors by which scores of new rows are smaller than scores of the fitted rows, (k,).
 
     This is the estimate of Dey and Lee (2019), if variances are equal along all directions outside the components.
-    `rows` is the number of rows, less one if their mean was subtracted.
+    `rows` is the number of rows, minus 1 if their mean was subtracted.
     """
     directions = min(rows, columns) - len(variances)
     if directions <= 0 or left_out <= 0.0:
@@ -45,12 +45,12 @@ def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> 
 
 
 def known_shrinkage(factors: Array | None) -> Array:
-    """Return these factors, and require that they are known.
+    """Return these factors.
 
     Raises
     ------
     ConfigError
-        If the factors are None.
+        If the factors are None because they are not known.
     """
     if factors is None:
         raise ConfigError(
@@ -193,7 +193,7 @@ class Projection(Packet):
     feature_names_in_ : ndarray of shape (d,) or None
         Names of the columns. None if columns are matched by position.
     feature_digest : str
-        SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
+        SHA-256 of the sorted names, if clients do not send the names. "" if columns have no names.
 
     Examples
     --------
@@ -293,13 +293,13 @@ class Scaling(Packet):
     feature_names_in_ : ndarray of shape (d,) or None
         Names of the columns. None if columns are matched by position.
     feature_digest : str
-        SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
+        SHA-256 of the sorted names, if clients do not send the names. "" if columns have no names.
     status, history
         Why the run ended, and what happened in each message. A record contains neither.
     config : mapping
         The configuration of the run, as plain values.
     site_names : mapping
-        Names of the contributing clients by key. Clients without a name are not in it.
+        Names of the contributing clients by key. Clients without a name are not listed.
     left_out : mapping
         Clients whose rows are not in the result, by key, each with its `name` and `why`.
 
@@ -383,7 +383,7 @@ class Scaling(Packet):
         return np.concatenate(list(self.in_frame(X).dense()))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return rows that `transform` has standardized in their original units, (n, d)."""
+        """Return standardized rows, as `transform` returns them, in their original units, (n, d)."""
         return np.asarray(np.asarray(X) * self.scale_ + self.mean_)
 
     def table(self) -> str:

@@ -1,4 +1,4 @@
-"""Records of tracking steps, for callbacks that watch the run, and a file of these records.
+"""Records of tracking steps for callbacks that follow the run, and a file of these records.
 
 `Following` watches a run. It is called after every message, before the state of the run is saved. Once a step is over,
 `Following` passes on a `StepRecord`. So a run that is killed and resumed may report its newest step twice, with the
@@ -33,7 +33,7 @@ from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.panel import SPE
 from flower_pca.tracking.state import Step, TrackState
 
-# The names of the figures that a step has both for all rows and for the rows of each client.
+# A step has these figures both for all rows and for the rows of each client.
 _FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")
 
 
@@ -52,8 +52,8 @@ class ClientStep:
     outlier_share : float or None
         The share of observed entries that count as outliers. None without observed entries.
     residual : float or None
-        How badly the previous basis fits: the norm of the residual at observed entries that are no outliers, relative
-        to the norm of all observed entries. None without observed entries.
+        The norm of the residual of the fit in the previous basis, at observed entries that are no outliers, relative to
+        the norm of all observed entries. None without observed entries.
     site : str
         The name of the client, or "".
     """
@@ -157,10 +157,10 @@ class Following(Watcher):
         self._newest, newest = state.over, state.record[-1]
         before = state.record[-2].basis if len(state.record) > 1 else self._basis
         self._basis = newest.basis
-        self._on_step(_record(run, state, newest, before, self._known_as))
+        self._on_step(_record_of(run, state, newest, before, self._known_as))
 
 
-def _record(
+def _record_of(
     run: Driven, state: TrackState, step: Step, before: Array | None, known_as: Callable[[int], tuple[int, str]]
 ) -> StepRecord:
     d = len(step.basis)
@@ -174,7 +174,7 @@ def _record(
     if causes and causes[-1] is not None:
         places = [known_as(site)[0] for site in causes[-1]["sites"]]
         cause = {**causes[-1], "sites": places}
-    said = [_words(*one, of, names, sites) for one, of in zip(changes, causes, strict=True)]
+    said = [_change_in_words(*one, of, names, sites) for one, of in zip(changes, causes, strict=True)]
     if came_back := [season.period for season in state.panel.seasons if season.period and state.over in season.alarms]:
         said.append(f"These alarms recur every {came_back[0]} steps, so each later step is compared with its phase.")
     statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
@@ -229,7 +229,9 @@ def _changes(state: TrackState, step: Step) -> list[tuple[int, Step]]:
     return shown
 
 
-def _words(number: int, step: Step, cause: Cause | None, names: Sequence[str], sites: Mapping[int, str]) -> str:
+def _change_in_words(
+    number: int, step: Step, cause: Cause | None, names: Sequence[str], sites: Mapping[int, str]
+) -> str:
     """Describe a change and its cause in a sentence."""
     said = f"The subspace has changed at step {number}"
     if cause is None or step.kind & SPE:
@@ -240,7 +242,7 @@ def _words(number: int, step: Step, cause: Cause | None, names: Sequence[str], s
 
 
 _LINE_START: Final = b'{"time"'  # the first bytes of each line
-# Figures that are exactly equal if a step is reported twice, with or without masks.
+# These figures are exactly equal if a step is reported twice, with or without masks.
 _REPEATED: Final = ("rows", "missing_share")
 
 
@@ -284,7 +286,7 @@ class Events:
         self._newest = -1
         self._events: Iterator[Any] = iter(())
         if size:
-            self._newest, self._events = self._cut(), self._lines()
+            self._newest, self._events = self._cut_partial_line(), self._lines()
 
     def __call__(self, record: StepRecord) -> None:
         """Append the record of a completed step."""
@@ -307,7 +309,7 @@ class Events:
                 os.fsync(self._handle)
         self._newest = record.step
 
-    def _cut(self) -> int:
+    def _cut_partial_line(self) -> int:
         """Truncate the file after its last complete line, and return the step of this line."""
         whole, step = 0, -1
         with self._path.open("r+b") as file:

@@ -124,7 +124,7 @@ class RobustResult(PCAResult):
         }
 
     def _facts(self) -> list[Fact]:
-        """Return figures, without the explained share, because the low-rank part has no variance beyond components."""
+        """Return figures, without the explained share, because components explain the low-rank part completely."""
         plain = [fact for fact in super()._facts() if fact.words != "variance explained"]
         taken, far = float(self.removed_share_.mean()), self.outlier_share_
         return [
@@ -136,10 +136,10 @@ class RobustResult(PCAResult):
         ]
 
     def transform(self, X: Any) -> Array:
-        """Return coordinates of the rows of X, (n, d), along the components, (n, k), robustly to outlying entries.
+        """Return coordinates of rows along the components, (n, k), which hardly depend on outlying entries.
 
-        This is not a projection, but a Huber regression on the entries that are not NaN. The threshold of the
-        regression decreases from `spread_` to `threshold_`.
+        The coordinates of X, (n, d), follow from a Huber regression on the entries that are not NaN, and not from a
+        projection. The threshold of the regression decreases from `spread_` to `threshold_`.
         """
         Z, data = self.components_.T, self._data(X)
         unseen, start, found = base.unseen(data, seed=0, share=0.0), 0, []

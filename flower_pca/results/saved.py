@@ -29,15 +29,15 @@ from flower_pca.results.left_out import LeftOut, plain_left_out, unpack_left_out
 R = TypeVar("R")
 
 _RESULT_MODULE: Final = re.compile(r"flower_pca\.\w+\.result")
-# Fields that are stored in another form, or not at all.
+# These fields are stored in another form, or not at all.
 _STORED_OTHERWISE: Final = (
     *("status", "history", "config", "local", "feature_names_in_", "feature_digest", "site_names", "left_out"),
     *("decisions", "hints", "privacy"),
 )
-# Entries of a header that describe the run, and entries that describe the result.
+# The first entries of a header describe the run, and the second ones describe the result.
 _RUN: Final = ("config", "status", "history", "feature_names", "feature_digest", "site_names", "left_out")
 _RESULT: Final = ("class", "module", "privacy", "decisions", "hints")
-# Default values of fields that older files lack.
+# Older files lack these fields, which then have the default values.
 _DEFAULTS: Final = {"histograms_of": "rows"}
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
 
@@ -82,7 +82,7 @@ class OfClients(OfRun, Protocol):
 
     @property
     def privacy(self) -> Spent | None:
-        """The privacy budget that the run has spent."""
+        """The privacy budget that the run has spent, or None without differential privacy."""
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ def header(result: OfClients) -> dict[str, Any]:
 def rescue(result: OfRun) -> Iterator[None]:
     """Save the result in a temporary folder if the block fails to write files, for example because a disk is full.
 
-    Without this, the run and all its messages would have to be repeated.
+    Otherwise, the result would be lost, and the run and all its messages would have to be repeated.
     """
     try:
         yield
@@ -219,7 +219,7 @@ def of_run(result: OfRun) -> dict[str, Any]:
 
 
 def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore the fields of `OfRun` from the plain values of `of_run`."""
+    """Return the fields of `OfRun`, restored from the plain values of `of_run`."""
     outcome, words = header["status"]
     return {
         "config": header["config"],
@@ -253,7 +253,7 @@ def fields(
 
 
 def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str], there: Iterable[str]) -> None:
-    """Require the entries that a file of this kind needs, and the entries about the run that all results need."""
+    """Raise a DataError if a file lacks entries that its kind needs, or entries about the run that all results need."""
     if missing := {*needed, *_RUN} - set(there):
         raise DataError(
             f"{path} is not a complete {kind}: it lacks {', '.join(sorted(missing))}. Save the result again."
@@ -261,7 +261,7 @@ def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str]
 
 
 def _require_consistent(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:
-    """Require finite numbers and matching shapes. Otherwise later results would be wrong without any error."""
+    """Raise a DataError if numbers are not finite or shapes do not match, so that no later result is wrong."""
     Z = arrays["components_"]
     of_columns = {name: a.shape for name, a in arrays.items() if name in ("mean_", "scale_", "fill_")}
     if names is not None:

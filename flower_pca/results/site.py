@@ -101,7 +101,7 @@ def knows_sites(result: BySite, count: int) -> bool:
 
 
 def for_place(result: Result, place: int) -> Result:
-    """Return the result for rows of the site at this position, or the same object if all sites are scored alike."""
+    """Return the result for rows of the site at this position, or `result` itself if all sites are scored alike."""
     return result.at_site(place) if result.is_by_site else result
 
 

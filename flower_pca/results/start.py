@@ -1,10 +1,10 @@
 """Start a run from known components, for example from an earlier run over most of the same rows.
 
-A tracker begins with these components unchanged. In its opening, a batch run requests the product of C with these
-components and with random columns, in the frame of the new rows, as after a change of clients (`Algorithm.restart`).
-Without the random columns, a block that is orthogonal to a new direction would stay orthogonal, and would look
-converged. If the opening finds that the rows are the rows of the earlier run (`earlier`), the run ends as soon as the
-residuals are small.
+A tracker begins with these components unchanged. In its opening, a batch run requests the product C Z, where C = X'X
+for the new rows X in their frame. The block Z is made from the components and from random columns, as after a change of
+clients (`Algorithm.restart`). Without the random columns, a block that is orthogonal to a new direction would stay
+orthogonal, and would look converged. If the opening finds that the rows are the rows of the earlier run (`earlier`),
+the run ends as soon as the residuals are small.
 
 The start changes the number of messages, but the result only by rounding errors. Sparse components are an exception,
 because they are a local optimum near the start.
@@ -55,7 +55,7 @@ class Components(NamedTuple):
         return Components(self.components_[:, places], scale)
 
 
-# The start counts as this restart, so that it draws other random columns than the restarts of the run.
+# The start draws the random columns of a restart with this number, which differ from the columns of the run's restarts.
 _FIRST_RESTART: Final = 1000
 
 Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
@@ -64,8 +64,8 @@ Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
 def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:
     """Return the r orthonormal columns that a tracker begins with, in original units, and the column names of the run.
 
-    The names are `wanted`, or the column names of the start if the run names no columns. Without this, the basis could
-    belong to other columns than the rows.
+    The names are `wanted`, or the column names of the start if the run names no columns. The names make sure that the
+    basis and the rows have the same columns.
     """
     given = components_of(init)
     if given.feature_names_in_ is not None:
@@ -82,7 +82,7 @@ def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, t
 def block(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, seed: int, wanted: tuple[str, ...] | None
 ) -> Array:
-    """Return the block whose product with C the opening requests, in the original units of the rows.
+    """Return the block Z for which the opening requests C Z, in the original units of the rows.
 
     Parameters
     ----------
@@ -140,11 +140,11 @@ def earlier(
         scale=None if found.scale_ is None else found.scale_[places],
         trace=found.total_variance_ * degrees,
         values=found.explained_variance_[:n_components] * degrees,
-        angle=_angle(found, algorithm),
+        angle=_error_as_angle(found, algorithm),
     )
 
 
-def _angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
+def _error_as_angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
     """Return the error of a run as an angle, from the residuals or from the algorithm's error if it is an angle."""
     angles = [] if found.sine_estimate_ is None else [found.sine_estimate_]
     if algorithm.ends_by_angle and found.algorithm.partition("(")[0] == algorithm.name:
@@ -172,7 +172,7 @@ def read(init: Start) -> PCAResult | Components:
 
 
 def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
-    """Refuse an `init` that is a value of the algorithm's parameter `init`. The `init` of a run takes components."""
+    """Raise a ConfigError if the `init` of a run, which takes components, is a value of the algorithm's own `init`."""
     if not isinstance(init, str):
         return
     try:

@@ -38,7 +38,7 @@ _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed", "
 _ALONE: Final = 0.98
 _OUTWEIGHS: Final = 10.0  # A component is much larger than the next if its value is more than this many times larger.
 _MANY: Final = 1e6  # Ratios above this bound are not printed exactly, because they are dominated by rounding errors.
-_NEWEST: Final = 20  # how many of the newest steps have their residuals checked for a further component
+_NEWEST: Final = 20  # A further component is looked for in the residuals of the last 20 steps.
 _LEAST: Final = 3  # minimum number of steps with known values for this check
 # If the alarm level is more than this many times the usual statistic, only sudden jumps can cause an alarm.
 _UNSTEADY: Final = 100.0
@@ -60,8 +60,8 @@ class TrackingResult:
     rows_ : ndarray of shape (steps,)
         Number of rows of the step at all clients together.
     residuals_ : ndarray of shape (steps,)
-        How badly the basis of the previous step fits: the norm of the residual at observed entries that are no
-        outliers, relative to the norm of all observed entries. 1 in the first step if there was no basis before.
+        The norm of the residual of the fit in the basis of the previous step, at observed entries that are no outliers,
+        relative to the norm of all observed entries. 1 in the first step if there was no basis before.
     deficient_ : ndarray of shape (steps,)
         Number of rows with fewer independent observed entries than components. These rows are completed with the
         coordinates of minimum norm.
@@ -82,8 +82,8 @@ class TrackingResult:
         single clients. Reasons are "SPE" if rows have left the subspace, "column" if the spread of a column has
         changed, and "T2" if the spread along a direction of the subspace has changed. {} without `monitor`.
     first_ : int
-        The number of the first step that is kept. Only the newest steps are kept, at most the `keep` of the tracker,
-        but all steps are numbered.
+        The number of the first step that is kept. Only the newest steps are kept, as many as the parameter `keep` of
+        the tracker allows, but all steps are numbered.
     totals_ : dict
         Totals over all steps, kept or not: "steps", "rows", "deficient", "outliers", and "changed" for changes.
     status : Status
@@ -101,7 +101,7 @@ class TrackingResult:
     feature_digest : str
         SHA-256 of the sorted names, if clients do not send the names. "" if columns have no names.
     site_names : mapping
-        Names of the contributing clients by key. Clients without a name are not in it.
+        Names of the contributing clients by key. Clients without a name are not listed.
     left_out : mapping
         Clients whose rows are not in the result, by key, each with its `name` and `why`.
 
@@ -280,7 +280,7 @@ class TrackingResult:
         return drawn.draw(self, what, path)
 
     def summary(self, *, digits: int = 4) -> Summary:
-        """Return a summary in sentences, figures and a table, which also says how reliable the result is.
+        """Return a summary in sentences, figures and a table, with remarks on the reliability of the result.
 
         Parameters
         ----------
@@ -495,7 +495,10 @@ def _remark_on_period(left: Mapping[str, Array]) -> list[str]:
 
 
 def _remark_on_tests(left: Mapping[str, Array]) -> list[str]:
-    """Return which steps were tested for a change, and a warning if only sudden jumps can be detected."""
+    """Return a remark on the steps that were tested for a change, and a warning if only sudden jumps can be detected.
+
+    Return [] if no step was tested.
+    """
     tested = np.flatnonzero(np.isfinite(left["level"]))
     if not len(tested):
         return []

@@ -20,7 +20,8 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.measured import Measured
 from flower_pca.rows.moves import Moves
 
-# Names in the local result of a site: its means, or its difference from all sites if sites are harmonized.
+# These names stand for arrays in the local result of a site: its means, or its difference from all sites if sites are
+# harmonized.
 SITE_MEAN, SITE_COVARIATES = "site_mean", "site_covariates"
 SITE_LOCATION, SITE_SCALE = "site_location", "site_scale"
 
@@ -150,7 +151,7 @@ def of_site(data: Any) -> dict[str, Array]:
 
 
 def hints_of_constant_columns(data: Any) -> list[str]:
-    """Return a hint about columns that are constant at a harmonized site, so that their scale is not changed."""
+    """Return a hint about columns that are constant at a harmonized site. Their scale is not changed."""
     covariates, joint = data.frame.covariates, data.joint
     if covariates is None or joint is None or covariates.sigma is None:
         return []

@@ -19,7 +19,11 @@ from flower_pca.rows.statistics import Product, Source, Statistics
 
 
 def source(joint: Source, d: int, moves: Moves | None) -> Source:
-    """Return the statistics of the features after these moves, or of the stored features if `moves` is None."""
+    """Return the statistics of the features, transformed by the moves unless `moves` is None.
+
+    If the statistics of the joint table have neither C nor R, the result includes a function that computes C Z for a
+    block Z: see `statistics`. Otherwise, None takes its place.
+    """
     known, whole = joint
     features = known.of_columns(np.arange(d))
     if moves is None:
@@ -41,7 +45,7 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
     assert whole is not None
 
     def product(Z: Array, fill: Array | None) -> Array:
-        """Return the product for a block Z, with the moves on both sides. Missing values have been filled before."""
+        """Return C Z for the transformed features. `fill` has no effect, because missing values have been filled."""
         wide = _padded(f[:, None] * Z, known.d)
         wide[d:last] = -slopes @ Z
         found = whole(wide, None)
@@ -56,7 +60,7 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
 
 
 def _of_features(whole: Product, mean: Array, Z: Array, fill: Array | None) -> Array:
-    """Return the product of the features, from the product `whole` of the joint table with these column means."""
+    """Return C Z for the features. The function `whole` computes C Z for the joint table with these column means."""
     if fill is not None:
         fill = np.concatenate([fill, mean[len(fill) :]])
     return np.asarray(whole(_padded(Z, len(mean)), fill)[: len(Z)])

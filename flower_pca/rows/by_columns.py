@@ -27,7 +27,7 @@ class ByColumns(Protocol):
         """Yield the columns and the rows of each block as slices, and its entries with one line per column."""
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
-        """Yield the same blocks with 0 for missing values, and the positions of the missing values in each block."""
+        """Yield the blocks of `column_blocks` with 0 for missing values, and the positions of these values."""
 
     def tallies(self) -> tuple[Array, Array, Array]:
         """Return, for each column, the number of values, their sum and the sum of their squares."""
@@ -68,7 +68,7 @@ def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
 
 
 def _framed(source: ByColumns, frame: Frame) -> Iterator[tuple[slice, slice, Array]]:
-    """Yield blocks of columns with means subtracted and missing values filled, but without scaling."""
+    """Yield the columns and rows of each block as slices, and its entries, centered and filled but not scaled."""
     gap: Any = None if frame.fill is None else frame.fill - frame.centre
     if gap is not None and not np.any(gap):  # The fill is usually the mean itself, so the gap is 0.
         gap = 0.0

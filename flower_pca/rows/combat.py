@@ -24,10 +24,10 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import enumeration
 
-LEAST_ROWS: Final = 3  # With fewer rows, the variances of a site mean nothing.
+LEAST_ROWS: Final = 3  # With fewer rows, the variances of a site are meaningless.
 FEW_ROWS: Final = 10  # With fewer rows, the location and scale of a site are uncertain.
 _SETTLED: Final = 1e-13  # relative change at which the iteration ends
-_MOST: Final = 10_000  # maximum number of iterations, of which 16 were needed at most
+_MOST: Final = 10_000  # maximum number of iterations (no measured run needed more than 16)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SiteEffect:
     scale : ndarray of shape (d,)
         The squared scale delta*.
     constant : ndarray of shape (d,)
-        True for columns that are constant at the site, so that their scale is not changed.
+        True for columns that are constant at the site. Their scale is not changed.
     """
 
     location: Array
@@ -99,7 +99,7 @@ def hints_of_constant_columns(pairs: Array, keys: Array, names: Sequence[str] | 
 
 
 def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) -> str:
-    """Return the hint that columns are constant at a site, so that their scale was not changed."""
+    """Return the hint that columns are constant at a site, and that harmonizing has not changed their scale."""
     columns = [str(j) if names is None else names[j] for j in places.tolist()]
     noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
     return (
@@ -109,7 +109,7 @@ def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) ->
 
 
 def has_settled(location: Array, scale: Array, new_location: Array, new_scale: Array) -> bool:
-    """Return whether an iteration has changed only the last digits."""
+    """Return whether an iteration has changed all locations and scales by at most a relative 1e-13."""
     size = np.maximum(np.abs(location), np.sqrt(scale))
     moved = np.max(np.abs(new_location - location) / size, initial=0.0)
     return bool(max(moved, np.max(np.abs(new_scale - scale) / scale, initial=0.0)) <= _SETTLED)

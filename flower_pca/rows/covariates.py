@@ -70,7 +70,7 @@ class Covariates:
 
     @property
     def called(self) -> tuple[str, ...]:
-        """The names in a result of what rows are adjusted for: the covariates, and "site" for the site's own means."""
+        """The names that a result lists for the adjustment: the covariates, and "site" for the site's own means."""
         return (*self.adjusting, *([SITE] if self.within else []))
 
     @property
@@ -138,14 +138,15 @@ class Covariates:
 
 
 def independent(products: Array) -> int:
-    """Return the number of linearly independent covariates, given their products A'A."""
+    """Return how many covariates are linearly independent, given the products A'A of the matrix A of covariates."""
     return int(np.linalg.matrix_rank(inverse(products), hermitian=True)) if products.size else 0
 
 
 def inverse(products: Array) -> Array:
-    """Return the pseudo-inverse (q x q) of the products A'A of covariates, computed from their correlations.
+    """Return the pseudo-inverse (q x q) of the products A'A, where A has a column for each of q covariates.
 
-    The covariates may be linearly dependent. So all levels of a column of words may be among the covariates.
+    It is computed from the correlations of the covariates. They may be linearly dependent, so all levels of a column of
+    words may be among them.
     """
     if not products.size:
         return products

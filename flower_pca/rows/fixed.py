@@ -1,7 +1,8 @@
 """Define `FixedData`: a client's rows in the global frame, like `LocalData`, but represented by fixed statistics.
 
-In a frame with mean m and scale s, let e = mu - m and D = diag(s). Then X'X = D^-1 (C + n e e') D^-1, and the matrix
-[R; sqrt(n) e'] D^-1 has this Gram matrix. A stage can request everything except single rows.
+The fixed statistics n, mu, C and R are defined in `statistics`. In a frame with mean m and scale s, let e = mu - m and
+D = diag(s). Then X'X = D^-1 (C + n e e') D^-1, and the matrix A = [R; sqrt(n) e'] D^-1 satisfies A'A = X'X. A stage can
+request everything except single rows.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _filled(joint: Source, frame: Frame) -> Source:
 class FixedData(Operator):
     """The rows X (n x d) of one client in a frame, represented by statistics that no message has influenced.
 
-    Answers are float64. Their bits depend on the message and the statistics only.
+    Answers are float64, and every bit of them depends on the message and the statistics only.
     """
 
     answers: ClassVar[str] = "fixed"
@@ -182,8 +183,8 @@ class FixedData(Operator):
     def squared_error(self, Z: Array) -> float:
         """Return ||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.asarray(Z, dtype=np.float64)
-        # Square the residual of A itself. The differences of sums of squares below lose digits if the residual is
-        # small.
+        # Square the residual itself if R is known, because the differences of sums of squares that are used below lose
+        # digits if the residual is small.
         if self._T.factor is not None:
             A = self.root()
             return float(np.sum((A - (A @ Z) @ Z.T) ** 2))
@@ -216,12 +217,15 @@ class FixedData(Operator):
         return Moments(self.n, T.mean, T.m2, seen)
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """Return the moments, and C Z for a block Z: the product of the rows about their own mean."""
+        """Return the moments, and C Z for a block Z, where C is the scatter matrix of the rows about their mean."""
         Z = np.asarray(block, dtype=np.float64)
         return self.moments(), self._scatter_times(self._stored, Z)
 
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return the sums of these complete columns about their means, over the rows with a value in each column."""
+        """Return sums of these complete columns about their means (d x p).
+
+        Line j holds the sums over the rows that have a value in column j.
+        """
         T = self._stored
         total = np.zeros((self.d, columns.stop - columns.start))
         if T.scatter is not None:
@@ -243,7 +247,7 @@ class FixedData(Operator):
 
     @functools.cached_property
     def _e(self) -> Array:
-        # Both means may be far from 0. Forming their difference first keeps the digits of `rest`.
+        # Both means may be far from 0. So their difference is formed first, and no digits of `rest` are lost.
         return np.asarray((self._mean - self.frame.centre) + self._T.rest)
 
     def _scatter_times(self, T: Statistics, Z: Array) -> Array:

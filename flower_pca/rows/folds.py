@@ -12,7 +12,7 @@ from flower_pca.rows.measured import Measured
 
 PARTS: Final = 5
 FEWEST: Final = 4 * PARTS  # With fewer rows, some part would have fewer than four rows.
-# The fixed seed makes the parts, and choices that use them, the same in every process.
+# With a fixed seed, every process forms the same parts, and so makes the same choices from them.
 _LOT: Final = 20221122
 
 
@@ -28,7 +28,7 @@ def parts(data: Measured) -> Iterator[Measured]:
 
 
 class Together:
-    """The union of several sets of rows, with the products that the estimation of local components needs."""
+    """The union X of several sets of rows, with the products of X that the estimation of local components needs."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 

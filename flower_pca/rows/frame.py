@@ -227,7 +227,7 @@ def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
     if frame.fill is not None and X.dtype.kind == "f":
         X = np.where(np.isnan(X), frame.fill, X)
     if frame.mean is not None and X.dtype == np.float32 == dtype:
-        X = _less(X, frame.mean)
+        X = _minus(X, frame.mean)
     elif frame.mean is not None:
         X = X - frame.mean
     if frame.scale is not None:
@@ -235,8 +235,8 @@ def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
     return X.astype(dtype, copy=False)
 
 
-def _less(X: Array, mean: Array) -> Array:
-    """Return single-precision rows minus a double-precision mean, accurate to the last bit but one.
+def _minus(X: Array, mean: Array) -> Array:
+    """Return single-precision rows minus a double-precision mean. Only the last bit of a result may be wrong.
 
     The mean is subtracted in two single-precision parts.
     """
@@ -369,7 +369,7 @@ def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Arr
             gaps = np.isnan(part)
             set_gaps(part, gap, gaps)
             if count is not None:
-                count += len(part) - _by_column(gaps)
+                count += len(part) - _count_by_column(gaps)
         yield part
 
 
@@ -383,7 +383,7 @@ def set_gaps(rows: Array, gap: Any, gaps: Array) -> None:
     bits &= np.subtract(gaps.view(np.int8), 1, dtype=np.int8)
 
 
-def _by_column(gaps: Array) -> Array:
+def _count_by_column(gaps: Array) -> Array:
     """Return the number of true entries in each column. Stretches of 255 rows are counted in bytes."""
     few = gaps.view(np.uint8)
     total = np.zeros(gaps.shape[1], dtype=np.int64)
@@ -401,9 +401,10 @@ def moments_of(deviations: Iterable[Array], n: int, mean: Array, count: Array | 
 def product_and_moments(
     deviations: Iterable[Array], n: int, mean: Array, Z: Array, dtype: np.dtype[Any], count: Array | None = None
 ) -> tuple[Moments, Array]:
-    """Return the moments of n rows, and the product X'(XZ) of the rows about their own mean, in this precision.
+    """Return the moments of n rows, and the product X'(XZ) of the rows about their own mean.
 
-    If values are missing, `count` is the number of values in each column, and missing values have a deviation of 0.
+    The rows are given by their deviations from their approximate mean. They are multiplied in the precision `dtype`. If
+    values are missing, `count` is the number of values in each column, and missing values have a deviation of 0.
     """
     left, squares = np.zeros((2, len(mean)))
     total = np.zeros(Z.shape)
@@ -482,7 +483,7 @@ class Spread:
         """Return X'(XZ) for the rows in a frame."""
         if frame.scale is not None:
             Z = frame.unscale(Z)
-        # If both means are far from 0, forming their difference first keeps the digits of the rest.
+        # Both means may be far from 0. So their difference is formed first, and no digits of `rest` are lost.
         e = (self.about - frame.centre) + self.rest
         product = self.gram @ Z
         product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])

@@ -13,12 +13,12 @@ from flower_pca.base.linalg import Array
 # If the r x r normal equations have a larger condition number, the SVD of the observed rows of the basis is used.
 _ILL: Final = 1e10
 _WELL: Final = 1e3  # Up to this condition number, the solution needs no refinement.
-# The largest number of entries in a stack of matrices with one matrix per row.
+# A stack of matrices, with one matrix per row, has at most this many entries.
 _HELD: Final = 2**21
-# The largest number of entries in the products of pairs of columns of the basis.
+# The products of pairs of columns of the basis have at most this many entries at a time.
 _PAIRS: Final = 2**20
-# If the normal equations take more multiplications per row than this, treating each row's missing values separately is
-# faster.
+# If the normal equations take more multiplications per row than this, it is faster to treat the missing values of each
+# row separately.
 _SPARED: Final = 2**16
 
 
@@ -41,7 +41,7 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
             f"The data of {who} must be a two-dimensional array of real numbers with one row per sample, and NaN for "
             f"a missing value. It has {got}. Convert it first: for example, x[None] turns a vector into a row."
         )
-    # With the same storage order, products have the same bits for all inputs.
+    # All inputs get the same storage order, so that products are equal to the last bit.
     rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
@@ -72,10 +72,11 @@ def without(Y: Array) -> tuple[Array, Array]:
 def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     """Return the least-squares coefficients of rows along a basis, using only their observed entries.
 
-    Row t gets the minimizer a_t of ||y_t - P a|| over its observed entries that has the smallest norm. The r x r normal
-    equations of all rows are solved together. Unless all of them are known to be well-conditioned, the solutions of
-    rows with larger condition numbers are refined by one step, and the worst rows are solved by SVD. If the basis is
-    wide, the rows are solved in parts, because the equations take r^2 numbers per row.
+    The coefficients of row t are the vector a that minimizes ||y_t - P a|| over the observed entries of y_t. If several
+    vectors do, the shortest vector is returned. The r x r normal equations of all rows are solved together. Unless all
+    equations are known to be well-conditioned, the solutions of rows with larger condition numbers are refined by one
+    step, and the worst rows are solved by SVD. If the basis is wide, the rows are solved in parts, because the
+    equations take r^2 numbers per row.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
         G = _normal_by_row(P, m, gone)
     else:
         G = _normal(P, weights_of(Y, gone))
-    if _well(G):
+    if _are_well_conditioned(G):
         right = (Y @ P)[:, :, None]
         return np.asarray(np.linalg.solve(G, right)[:, :, 0]), 0
     weights = weights_of(Y, gone)
@@ -128,11 +129,11 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
         # The observed rows of P may be linearly dependent although their number suffices, and `inv` does not report
         # for which row of Y.
         return _by_svd(P, Y, weights)
-    A = _times(inverse, Y @ P)
+    A = _products(inverse, Y @ P)
     if (rough := ~bad & (condition > _WELL)).any():
         residuals = Y[rough] - A[rough] @ P.T
         left = residuals * weights[rough]
-        A[rough] += _times(inverse[rough], left @ P)
+        A[rough] += _products(inverse[rough], left @ P)
     A[bad], deficient = _by_svd(P, Y[bad], weights[bad])
     return A, deficient
 
@@ -178,7 +179,7 @@ def _places(r: int) -> tuple[list[int], Array]:
 
 
 def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
-    """Return the same as `_normal` for m rows with few missing values: P'P minus the part of the missing values.
+    """Return the matrices of `_normal` for m rows with few missing values: P'P minus the part of the missing values.
 
     The rows of P at the missing values of each row are stacked, and padded with zeros to the same number.
     """
@@ -199,7 +200,7 @@ def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
     return np.asarray(np.subtract(whole, G, out=G))
 
 
-def _well(G: Array) -> bool:
+def _are_well_conditioned(G: Array) -> bool:
     """Return whether all of these symmetric matrices are certainly well-conditioned.
 
     Eigenvalues differ from their mean c by at most f = ||G - cI||, so the condition number is at most
@@ -216,12 +217,12 @@ def _norm1(G: Array) -> Array:
     return np.asarray(np.abs(G).sum(axis=1).max(axis=1))
 
 
-def _times(inverse: Array, B: Array) -> Array:
+def _products(inverse: Array, B: Array) -> Array:
     return np.asarray(np.matmul(inverse, B[:, :, None])[:, :, 0])
 
 
 def _by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
-    """Return the same as `_fit`, from an SVD of the rows of P that each row has observed."""
+    """Return the results of `_fit`, computed for each row from an SVD of the rows of P at its observed entries."""
     d, r = P.shape
     A, deficient = np.empty((len(Y), r)), 0
     step = max(1, _HELD // (d * r))

@@ -1,7 +1,7 @@
 """Compute X'X of rows, summed block by block in a single matrix.
 
-`GramSum` is for dense blocks. BLAS adds each block to one triangle of the sum, so no second d x d matrix has to be
-formed for each block. `sparse_gram` is for sparse rows with few stored entries.
+`GramSum` is for dense blocks. BLAS adds the product of each block to one triangle of the sum, so no second d x d matrix
+is formed. `sparse_gram` is for sparse rows with few stored entries.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from flower_pca.base.linalg import Array
 
 # With at least this many columns, BLAS adds a product directly to the sum. With fewer columns, the product of a block
-# fits the processor's cache, and this would not be faster. Relative to the time of a single product X'X, forming
-# products first took 1.26 on 20,000 x 784 numbers, and adding directly takes 1.00. On 6,000 x 2,000 numbers, it is 2.46
-# against 1.09.
+# fits the processor's cache, and this would not be faster. On 20,000 x 784 numbers, forming products first took 1.26
+# times as long as a single product X'X, and adding directly took 1.00 times as long. On 6,000 x 2,000 numbers, the
+# factors were 2.46 and 1.09.
 _LARGE: Final = 256
 # With at least this many columns, rows of single precision are multiplied and added in double precision. This takes
 # 0.95 times as long at 784 columns and 0.5 times as long at 2,000, because a product in single precision would have to

@@ -38,7 +38,7 @@ class Operator(ABC):
     Attributes
     ----------
     answers : str
-        The source of its answers: "rows", or "fixed" for fixed statistics of the rows.
+        The source of answers: "rows", or "fixed" for fixed statistics of the rows.
     n : int
         The number of rows.
     d : int
@@ -107,7 +107,10 @@ class Operator(ABC):
 
     @abstractmethod
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return the sums of these complete columns about their means, over the rows with a value in each column."""
+        """Return sums of these complete columns about their means (d x p).
+
+        Line j holds the sums over the rows that have a value in column j.
+        """
 
     @abstractmethod
     def _eigen(self, k: int) -> tuple[Array, Array]:
@@ -127,18 +130,19 @@ class Operator(ABC):
         return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
 
     def norm2(self, *, steps: int = 10) -> float:
-        """Return ||X||_2 squared by a few block power steps, which is never above the true value."""
+        """Estimate the square of ||X||_2 by a few block power steps. The estimate never exceeds the true value."""
         return linalg.largest_eigenvalue(lambda Z: self.matmat(Z, reuse=steps), self.d, steps)
 
 
-_NEAR: Final = 4.0  # Rows are near a mean that is at most this many times as long as the distance of most rows from it.
+# Rows are near a mean if the length of the mean is at most this many times its distance from most rows.
+_NEAR: Final = 4.0
 # If the rows have at most this many entries, applying the frame to blocks is cheaper than correcting products.
 _SMALL: Final = 2**15
-# The expected number of products with the rows in a run, because krylov takes about one round for each digit of its
-# tolerance. On 49,749 x 300 numbers, 8 products instead of 4 reduced the time to 0.5 times for two components, and to
-# 0.8 times with a tolerance of 1e-4.
+# This is the expected number of products with the rows in a run, because krylov takes about one round for each digit of
+# its tolerance. On 49,749 x 300 numbers, 8 instead of 4 multiplied the time of a run by 0.5 for two components, and by
+# 0.8 with a tolerance of 1e-4.
 _REUSE: Final = 8
-# The largest number of entries of a dense copy for a factorization, which takes 512 MB in double precision.
+# A dense copy for a factorization has at most this many entries, which take 512 MB in double precision.
 _COPIED: Final = 2**26
 
 
@@ -149,11 +153,11 @@ class LocalData(Operator):
     name. If a run names columns, it gets a view of these columns in its own order.
 
     In addition to the rows, only one or two blocks are in memory. A copy of the rows minus the frame's mean is made
-    only if a caller of `in_frame` allows it, and gives the same bits. The frame is applied to dense rows block by
+    only if a caller of `in_frame` allows it, and does not change results. The frame is applied to dense rows block by
     block. Sparse rows, and float64 rows that are `near` their mean, are multiplied without applying the frame, and the
-    product is corrected. All kinds of rows use the same blocks, so a memory-mapped array gives the same bits as an
-    array in memory. float32 rows stay float32 in products, and sums are float64. If X'X saves time (`_gram_pays`), it
-    is formed in the same pass as the moments (`Spread`).
+    product is corrected. All kinds of rows use the same blocks, so results from a memory-mapped array and from an array
+    in memory are identical. float32 rows stay float32 in products, and sums are float64. If X'X saves time
+    (`_gram_pays`), it is formed in the same pass as the moments (`Spread`).
 
     Parameters
     ----------
@@ -193,7 +197,7 @@ class LocalData(Operator):
 
     def _hold(self, table: Table, who: str, *, missing: bool) -> None:
         self.who = who
-        look = functools.partial(_require_finite, table, who, missing)
+        look = functools.partial(_count_missing, table, who, missing)
         self._show(table, Measured(table.values, look, missing=missing))
         self.all_columns, self.places = self, None
         self.frame = Frame()
@@ -251,7 +255,7 @@ class LocalData(Operator):
         view = self._view()
         table = self.table.pick(names, self.who)
         view.places = self.table.places(names, self.who)
-        look = functools.partial(_require_finite, table, self.who, True)
+        look = functools.partial(_count_missing, table, self.who, True)
         view._show(table, self.measured.of_columns(adapters.of(table.values), look))
         return view
 
@@ -349,7 +353,7 @@ class LocalData(Operator):
             checks.finite(self.who, values, names=_written(table), place=table.place, new=new)
 
     def plain(self) -> Any:
-        """Return all rows as one array, dense or sparse."""
+        """Return all stored rows as one array, dense or sparse."""
         return self.measured.plain()
 
     def blocks(self) -> Iterator[Array]:
@@ -365,7 +369,7 @@ class LocalData(Operator):
         return gene_sums(self.measured, self.who, undone=undone)
 
     def outside_equilibrium(self, least: float) -> Array:
-        """Return 1 for each column of genotypes with a Hardy-Weinberg p-value below `least`, and 0 for the others."""
+        """Return 1 for columns of genotypes with a Hardy-Weinberg p-value below `least`, and 0 for other columns."""
         return np.asarray(p_values(self.observed(), self.who) < least, dtype=np.float64)
 
     def peak(self) -> Array:
@@ -502,7 +506,10 @@ class LocalData(Operator):
         return there, total
 
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return the sums of these complete columns about their means, over the rows with a value in each column."""
+        """Return sums of these complete columns about their means (d x p).
+
+        Line j holds the sums over the rows that have a value in column j.
+        """
         mean = np.asarray(self.observed().mean)[columns]
         total = np.zeros((self.d, len(mean)))
         if self.missing:
@@ -524,7 +531,7 @@ class LocalData(Operator):
         return linalg.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
-        # The rule depends on sizes only, not on caches, so a resumed run computes the same bits.
+        # The rule depends on sizes only, not on caches, so a resumed run gives identical results.
         return not (self.sparse or self._once) and pays(self.n, self.d, p, reuse)
 
     @functools.cached_property
@@ -582,8 +589,11 @@ class LocalData(Operator):
         return self.measured.without_gaps(self._full_frame.fill)
 
 
-def _require_finite(table: Table, who: str, missing: bool, values: Iterator[Array]) -> int:
-    """Count the missing values among entries that are not all finite, or raise an error: see `checks.finite`."""
+def _count_missing(table: Table, who: str, missing: bool, values: Iterator[Array]) -> int:
+    """Return the number of missing values, or raise an error about an entry that is not allowed: see `checks.finite`.
+
+    This is called only if some entries are not finite.
+    """
     place = None  # A node allows missing values, and its error must not reveal the place of a bad value.
     if table.origin is not None or not missing:
         place = table.place
@@ -629,7 +639,7 @@ class View:
 
 
 def near(frame: Frame, rows: Array) -> bool:
-    """Return whether a frame's mean is at most 4 times as long as its distance from most rows.
+    """Return whether the mean of a frame is near most rows: its length is at most 4 times the distance to them.
 
     Subtracting the mean from products of the stored rows then loses at most two bits.
     """

@@ -39,8 +39,8 @@ _SAMPLE: Final = 2**14  # target number of entries in a sample of rows
 _MOST: Final = 64  # maximum number of rows in a sample
 _LEAST: Final = 9  # A sample has at least about this many rows, however long they are.
 
-# A function that reads all entries block by block, and returns the number of missing values or raises an error about
-# the first entry that is not allowed.
+# This is a function that reads all entries block by block. It returns the number of missing values, or raises an error
+# about the first entry that is not allowed.
 Look = Callable[[Iterator[Array]], int]
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class Measured:
         self._only = adapters.only_block(rows)
         self.missing = 0
         if look is not None:
-            self.missing = self._require_finite(look, allowed=missing)
+            self.missing = self._count_missing(look, allowed=missing)
 
     def of_columns(self, rows: Blocks, look: Look) -> Measured:
         """Return the measurements of some columns of these rows. `look` checks the entries of these columns."""
@@ -192,7 +192,7 @@ class Measured:
         return self.once("moments", lambda: by_columns.moments(columns))
 
     def product_about_mean(self, Z: Array) -> Array:
-        """Return X'(XZ) of rows stored by columns about their own mean, which also replaces missing values."""
+        """Return X'(XZ) of rows stored by columns, about their own mean. Missing values are replaced by the mean."""
         assert self.columns is not None
         mean = self.observed().mean
         return by_columns.product(self.columns, Z, Frame(mean, fill=mean if self.missing else None))
@@ -316,7 +316,7 @@ class Measured:
             return self._moments_by_columns().count
         return self._means_there[1]
 
-    def _require_finite(self, look: Look, *, allowed: bool) -> int:
+    def _count_missing(self, look: Look, *, allowed: bool) -> int:
         """Return the number of missing values.
 
         The function `look` raises an error for infinite entries, and for missing values unless they are `allowed`.

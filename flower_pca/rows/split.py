@@ -57,5 +57,5 @@ class Split:
         flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))
         salted = isinstance(split.salt, str) and len(split.salt) <= _LONGEST
         if not flags or not salted or split.scale not in (None, "std", "max_abs", "genotype"):
-            raise ProtocolError(f"A message about columns has a malformed split. {OTHER_SERVER}")
+            raise ProtocolError(f"A message has malformed settings for a run over columns. {OTHER_SERVER}")
         return split

@@ -37,9 +37,9 @@ from flower_pca.rows.measured import Measured
 from flower_pca.rows.whole_counts import WholeCounts
 from flower_pca.rows.whole_numbers import WholeRows
 
-# A function that returns C Z for a block Z, given the replacements for missing values, or None for local means.
+# This is a function that returns C Z for a block Z, given the replacements for missing values (None for local means).
 Product: TypeAlias = Callable[[Array, Array | None], Array]
-# The statistics from which answers are computed, with a function for products if the statistics have no C or R.
+# These are statistics from which answers are computed, with a function for products if they have neither C nor R.
 Source: TypeAlias = "tuple[Statistics, Product | None]"
 
 # If the deviations of a sparse column are below this share of its squares, the column is centered before multiplying.
@@ -175,7 +175,7 @@ def of(data: LocalData, path: Path | None = None, *, gaps: bool) -> Source:
     def make() -> Source:
         every = data.all_columns.measured
         if every.columns is not None and large(every):
-            return _counted(data.measured, gaps)
+            return _of_counts(data.measured, gaps)
         if data.places is None:
             return _source(data.measured, data.who, path, gaps)
         return _of_columns(data, *of(data.all_columns, path, gaps=gaps))
@@ -184,7 +184,7 @@ def of(data: LocalData, path: Path | None = None, *, gaps: bool) -> Source:
 
 
 def dense(data: LocalData, *, gaps: bool) -> Callable[[], Statistics] | None:
-    """Return a function that measures C or R, or None if they have more than `_LARGEST` entries."""
+    """Return a function that measures C or R, or None if the matrix would have more than `_LARGEST` entries."""
     every, places = data.all_columns.measured, data.places
     if min(every.n, every.d) * every.d > _LARGEST:
         return None
@@ -206,20 +206,23 @@ def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
 
 
 def _of_columns(data: LocalData, statistics: Statistics, whole: Product | None) -> Source:
-    """Return the statistics of the columns that the run uses."""
+    """Return the statistics of the columns that the run uses, with a function for products if `whole` is given."""
     assert data.places is not None
     return statistics.of_columns(data.places), whole and functools.partial(_product, data.places, statistics.d, whole)
 
 
 def _product(places: Array, d: int, of_all: Product, Z: Array, fill: Array | None) -> Array:
-    """Return the product for the columns of the run, from the function for products of all d columns."""
+    """Return C Z for the columns of the run. The function `of_all` computes C Z for all d columns."""
     every = np.zeros((d, Z.shape[1]))
     every[places] = Z
     return np.asarray(of_all(every, fill)[places])
 
 
 def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
-    """Return statistics with C or R. If the rows are too large for C and R, products use whole numbers."""
+    """Return statistics with C or R, and None. If the rows are too large for C and R, return a function for products.
+
+    This function computes products in whole numbers.
+    """
     if not large(data):
         if path is None:
             return measure(data, gaps=gaps), None
@@ -238,8 +241,8 @@ def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
     return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, rest), whole.scatter_times
 
 
-def _counted(data: Measured, gaps: bool) -> Source:
-    """Return the statistics of allele counts with exact products. They are exact for any selection of columns."""
+def _of_counts(data: Measured, gaps: bool) -> Source:
+    """Return the statistics of allele counts, and a function for products that is exact for any columns."""
     assert data.columns is not None
     there = data.observed()
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
@@ -359,8 +362,8 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
 def recall(data: Measured, path: Path, *, gaps: bool) -> Statistics:
     """Return the statistics of these rows from the node's file, or measure them and write the file.
 
-    The file is valid as long as the fingerprint of the rows is the same. So a restarted node answers with the same
-    bits, and does not have to measure its rows again.
+    The file is valid as long as the fingerprint of the rows is the same. So the answers of a restarted node are
+    identical, and it does not have to measure its rows again.
     """
     mark = [data.n, data.d, data.stored_dtype.str, data.fingerprint(), gaps]
     if (kept := _read(path, mark)) is not None:

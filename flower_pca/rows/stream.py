@@ -19,10 +19,10 @@ from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
-# A function that takes the numbers of rows and columns of a batch, and returns how many columns of a product fit in
+# This is a function of the numbers of rows and columns of a batch. It returns how many columns of a product fit in
 # memory.
 Widest = Callable[[int, int], int]
-# The number of further steps that is assumed for sources whose end is unknown, such as functions.
+# This number of further steps is assumed for sources whose end is unknown, such as functions.
 UNTOLD: Final = 2**20
 _KIND: Final = "completed batch"
 _BATCH: Final = "batch-"
@@ -79,7 +79,10 @@ class Queue(Protocol):
     """A source that is read by a cursor. Each step takes the batch after the cursor, whatever its step number is."""
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """Return the batch after the cursor or None, the next cursor, and the number of further batches."""
+        """Return the batch after the cursor, the next cursor, and the number of further batches.
+
+        If there is no batch after the cursor, None takes the place of the batch.
+        """
 
 
 @dataclass(frozen=True)
@@ -150,12 +153,12 @@ class Stream:
         self.completed: dict[int, Completion] = {}
         self._position, self._newest, self._next = -1, None, None
         self.site = ""
-        # The names and the unusable columns of an array that is cut into batches.
+        # These are the names and the unusable columns of an array that is cut into batches.
         self._names: tuple[str, ...] | None = None
         self._words: Mapping[str, str] = {}
         self._heading: Heading | None = None
         self.wanted: tuple[str, ...] | None = None
-        # Whether a run may name only some of the columns. If so, a server can learn which columns exist.
+        # If this is true, a run may name only some of the columns, and a server can learn which columns exist.
         self._one_by_one = True
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
@@ -180,9 +183,9 @@ class Stream:
             values = np.asarray(values)
         if values.ndim != 2:
             raise DataError(
-                f"A stream needs rows and columns, but {shown(source)}, from which {self.who} should be made, has "
-                f"{labels.count(values.ndim, 'dimension')}. Give an array with two dimensions, a list of batches, a "
-                "function, an iterator or a queue."
+                f"The stream of {self.who} cannot be made from {shown(source)}, because it has "
+                f"{labels.count(values.ndim, 'dimension')} instead of two (rows and columns). Give an array with two "
+                "dimensions, a list of batches, a function, an iterator or a queue."
             )
         return values
 
@@ -214,7 +217,7 @@ class Stream:
 
     @property
     def d(self) -> int | None:
-        """The number of columns, if it is known before the first batch."""
+        """The number of columns, or None if it is unknown before the first batch."""
         if self.wanted is not None:
             return len(self.wanted)
         if self._batch is not None:
@@ -223,7 +226,7 @@ class Stream:
         return next((np.shape(rows)[1] for rows in tables), None)
 
     def columns(self) -> int | None:
-        """Return the number of columns. If it is unknown, read the first batch."""
+        """Return the number of columns, which may take reading the first batch. Return None if it has no rows."""
         if self.d is not None:
             return self.d
         first = self.take(0, NO_CURSOR).rows
@@ -327,12 +330,18 @@ class Stream:
         return batch
 
     def _by_name(self, batch: Array, given: Table, who: str) -> Array:
-        """Return the columns that the run names, or all columns sorted by name, which must not change over time."""
+        """Return the columns that the run names, or all columns sorted by name.
+
+        Raises
+        ------
+        DataError
+            If the columns differ from the columns of earlier batches, or do not fit the run.
+        """
         names = given.names or self._names
         words = given.words or self._words
         columns = None if names is None else Columns(names, who)
         if self.wanted is not None:
-            return self._pick(batch, columns, words, who)
+            return self._wanted_columns(batch, columns, words, who)
         if words:
             raise no_numbers(who, words, file=False)
         heading = Heading(batch.shape[1]) if columns is None else columns.heading
@@ -343,7 +352,7 @@ class Stream:
             return batch
         return np.ascontiguousarray(batch[:, columns.places(columns.in_order)])
 
-    def _pick(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
+    def _wanted_columns(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
         assert self.wanted is not None
         if columns is None:
             raise not_named(who, batch.shape[1]).error(DataError)

@@ -3,8 +3,8 @@
 An entry is 0, 1, 2 or missing, so products with whole numbers need no rounding. The filled table is F = G + M D. In G,
 missing values are 0. M is 1 for missing values and 0 otherwise, and D is the diagonal matrix of the replacements for
 missing values of each column. Each column of Z is rounded to a grid. In units of this grid, Z is the whole matrix W,
-and D Z is the whole matrix V. Y = G W + M V has at most 53 bits, which float64 holds exactly, in whatever order BLAS
-adds them up. Y is split into digits, with so few bits that the products of G' and M' with them are exact, too. The sums
+and D Z is the whole matrix V. Y = G W + M V has at most 53 bits, which float64 holds exactly, in any order of
+summation. Y is split into digits, with so few bits that the products of G' and M' with them are exact, too. The sums
 over people become float64 only as digits of an entry of G'Y, M'Y or 1'Y. So rounding reveals nothing about a single
 person, and the result does not depend on the blocks, on the machine, or on the order of the people.
 """

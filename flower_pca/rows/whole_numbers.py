@@ -20,11 +20,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
 _ENTRY: Final = 26  # number of bits of an entry of the rows
-
-
 _BLOCK: Final = 52  # number of bits of an entry of the block
-
-
 _SUM: Final = 61  # number of bits of a sum of products, to which carrying may add one bit
 
 

@@ -1,1 +1,1 @@
-"""The settings of a run that are small value classes, each in its own file."""
+"""Settings of a run that have a small class or table, each in a separate file."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
-# The smallest tolerance for which this number of bits is accurate enough
+# For each number of bits, this table gives the smallest tolerance for which it is accurate enough.
 FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
-# The largest relative rounding error of a number with this number of bits
+# For each number of bits, this table gives the largest relative rounding error of a number.
 ROUNDING: Final = {64: 0.0, 32: 2.0**-25, 16: 2.0**-12}
 
 
 def fewest(tol: float) -> int:
-    """Return the fewest bits that are accurate enough for a tolerance."""
+    """Return the smallest number of bits that is accurate enough for a tolerance."""
     return min(bits for bits, least in FLOORS.items() if tol >= least)
 
 
 def fewest_within(room: float) -> int:
-    """Return the fewest bits whose relative rounding error is at most `room`."""
+    """Return the smallest number of bits with a relative rounding error of at most `room`."""
     return min(bits for bits, error in ROUNDING.items() if error <= room)
 
 
 def why_bits(bits: int, tol: float | None) -> str:
-    """Describe the number of bits that `wire="auto"` has chosen, and the reason."""
+    """Return a text about the number of bits that `wire="auto"` has chosen, with the reason."""
     if tol is None:
         return f"wire uses float{bits}, because without a tolerance fewer bits cannot be justified"
     fewer = "" if bits == min(FLOORS) else ", and still fewer in messages with more room for rounding"

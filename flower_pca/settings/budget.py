@@ -1,7 +1,7 @@
-"""The budget of differential privacy of a run: see `dp`.
+"""The privacy budget of a run with differential privacy: see `dp`.
 
-With public ranges, columns are measured in half widths of their ranges. A textbook usually gives a range
-that extends three standard deviations to either side of the mean. A column with such a range has a
+If columns have public ranges, the unit of each column is half the width of its range. A range in a textbook
+usually extends three standard deviations to both sides of the mean. A column with such a range has a
 variance of 1/9, and is called a usual column here.
 """
 
@@ -22,15 +22,16 @@ SLACK: Final = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class DP:
-    """A budget of differential privacy, which hides whether any single row is in the data.
+    """A budget of differential privacy, which hides whether any individual row is in the data.
 
-    Adding or removing one row changes no probability of what the server sees by more than a factor of
-    exp(epsilon), except for events of probability delta.
+    If one row is added or removed, the probability of anything that the server sees changes by at most a
+    factor of exp(epsilon), except for events of probability delta.
 
-    Every client clips its rows to the norm `clip` in the common frame, and adds Gaussian noise of
-    deviation s clip^2 to every number that it sends. s follows from epsilon, delta and the number of
-    messages. If sums are masked, each client adds a share, so that the smallest possible number of
-    remaining clients, without the colluding ones, has this much noise.
+    Every client centers and scales its rows with the statistics of all clients, clips them to the norm
+    `clip`, and adds Gaussian noise with standard deviation s clip^2 to every number that it sends. s is
+    determined by epsilon, delta and the number of messages. If sums are masked, each client adds only a share
+    of the noise. The shares are so large that the smallest possible number of remaining honest clients
+    together adds noise of this deviation.
 
     Parameters
     ----------
@@ -39,23 +40,24 @@ class DP:
     delta : float
         The probability that this bound does not hold. It should be far below one divided by the number of rows.
     clip : float, default=0.0
-        The norm to which rows are clipped in the common frame. Choose it without looking at the rows. By default, it
-        follows from `ranges`.
+        The norm to which centered and scaled rows are clipped. Choose it without looking at the rows. By default, it
+        is computed from `ranges`.
     reach : float or None, default=None
-        The norm to which raw rows are clipped when mean and scale are measured. The default is `clip`. With a scale,
-        there is no default.
+        The norm to which raw rows are clipped when mean and scale are computed. The default is `clip`. If the run has
+        a `scale`, `reach` must be given.
     ranges : AsGiven or None, default=None
         The range of each column, from public knowledge and not from the rows, such as {"age": (18, 100)},
-        "age=18..100,weight=30..200", or a file with lines such as age,18,100. Columns are then measured from the middle
-        of their range, in half widths of the range. These columns are the columns of the run, and no `scale` is needed.
+        "age=18..100,weight=30..200", or a file with lines such as age,18,100. The middle of its range is subtracted
+        from each column, and the column is divided by half the width of its range. The run uses exactly these columns,
+        and does not need `scale`.
     frame_share : float, default=0.1
         The share of the budget for mean, scale and count.
     noise_seed : int or None, default=None
-        A seed that makes the noise the same every time, only for simulations in one process. Anyone who knows the seed
-        can remove the noise.
+        A seed for reproducible noise, only for simulations in one process. Anyone who knows the seed can remove the
+        noise.
     colluding : int, default=0
-        Under masks, the number of clients that may collude with the server. Their shares of the noise do not count, and
-        the shares of the others are larger. Without masks, each client adds all of the noise.
+        Under masks, the number of clients that may collude with the server. The noise of colluding clients does not
+        count, so the shares of all clients are larger. Without masks, each client adds all of the noise.
 
     Examples
     --------
@@ -83,8 +85,8 @@ class DP:
             object.__setattr__(self, "clip", self.clip or usual_clip(len(self.public_ranges)))
         if self.clip == 0.0:
             raise ConfigError(
-                "dp needs a bound on the length of a row. Give public ranges of the columns, "
-                'as in DP(..., ranges="age=18..100"), or the bound itself, as in "dp(..., clip=10.0)".',
+                "dp needs a bound on the length of a row. Give public ranges of the columns, for example "
+                'DP(..., ranges="age=18..100"), or give the bound itself, for example "dp(..., clip=10.0)".',
                 setting="clip",
             )
         checks.number("clip of dp", self.clip, least=1e-9)
@@ -111,14 +113,14 @@ class DP:
 
     @classmethod
     def of(cls, given: object, **more: Any) -> DP | None:
-        """Make the budget from an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
+        """Return the budget from an instance or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
 
-        None stays None. `more` are settings in addition to those of the string.
+        Return None for None. `more` are settings in addition to the settings in the string.
         """
         rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
         return spec.instance(cls, given, "dp", rule, **more)
 
 
 def usual_clip(columns: int) -> float:
-    """Return the default norm to which rows are clipped, if columns are measured in half widths of their ranges."""
+    """Return the default norm to which rows are clipped, for this number of columns with public ranges."""
     return SLACK * math.sqrt(columns * USUAL)

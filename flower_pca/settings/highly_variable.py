@@ -16,17 +16,17 @@ from flower_pca.base.linalg import Array
 
 _BINS: Final = 20  # the number of bins of means, within which dispersions are compared
 _NORMAL: Final = 0.6744897501960817  # the median of |z| of a standard normal z
-_TINY: Final = 1e-12  # replaces a mean of 0
+_TINY: Final = 1e-12  # the number that replaces a mean of 0
 
 
 @dataclass(frozen=True)
 class HighlyVariable:
-    """A number of genes, and the rule that selects them.
+    """A number of highly variable genes, and the rule that selects them.
 
     Parameters
     ----------
     flavor : str, default="seurat"
-        "seurat" or "cell_ranger", as in scanpy's highly_variable_genes.
+        The rule: "seurat" or "cell_ranger", as in scanpy's highly_variable_genes.
     genes : int, default=2000
         The number of genes.
     """
@@ -42,7 +42,7 @@ class HighlyVariable:
 
     @classmethod
     def of(cls, given: object) -> HighlyVariable | None:
-        """Make the setting from an instance, or a string such as "seurat(2000)". None stays None."""
+        """Return the setting from an instance or a string such as "seurat(2000)". Return None for None."""
         if given is None or isinstance(given, cls):
             return given
 
@@ -57,11 +57,11 @@ class HighlyVariable:
 
     @property
     def of_counts(self) -> bool:
-        """Whether the rule uses counts, which it computes from logarithms by expm1."""
+        """Whether the rule uses counts. They are computed by expm1, because the entries are logarithms of counts."""
         return self.flavor == "seurat"
 
     def choose(self, n: int, mean: Array, variance: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-        """Return the selected genes, and a sentence with the number of genes that are left out.
+        """Return the selected genes, and a sentence with the number of genes that are left out, or "".
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class HighlyVariable:
         return chosen, f"{out:,} of {count(len(names), 'gene')} were left out by {self}" if out else ""
 
     def _normalized(self, mean: Array, variance: Array) -> Array:
-        """Return normalized dispersions: relative to genes with about the same mean, or NaN if there is none."""
+        """Return the dispersion of each gene relative to genes with about the same mean, or NaN for constant genes."""
         mean = np.where(mean == 0.0, _TINY, mean)
         dispersion = variance / mean
         if self.flavor == "cell_ranger":
@@ -105,7 +105,7 @@ class HighlyVariable:
 
 
 def _mean(values: Array) -> float:
-    # A gene that is alone in its bin gets a dispersion of 1.
+    # If a gene is alone in its bin, 0 in place of the mean gives it a normalized dispersion of 1.
     return float(values.mean()) if len(values) > 1 else 0.0
 
 

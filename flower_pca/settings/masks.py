@@ -1,4 +1,4 @@
-"""The settings of masks, which hide the answers of single clients: see `masking`."""
+"""The settings of masks, which hide the answers of individual clients: see `masking`."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ import numpy as np
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 
-_ALL_NEIGHBORS: Final = 100  # up to this number of clients, every two clients share a mask
-# With more clients, one client in _COLLUDING may collude with the server or drop out. The probability that this
-# exposes any client, or loses the sum, is at most 2^-_SECURITY.
+_ALL_NEIGHBORS: Final = 100  # maximum number of clients for which every two clients share a mask
+# With more clients, up to one in _COLLUDING clients may collude with the server or drop out. The probability that this
+# exposes a client, or makes the sum impossible, is at most 2^-_SECURITY.
 _COLLUDING: Final = 5
 _SECURITY: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSums:
-    """The settings of masks, which hide the answers of single clients, so that the server sees only sums.
+    """The settings of masks, which hide the answers of individual clients, so that the server sees only sums.
 
-    `mask=True` stands for the defaults.
+    `mask=True` means the default settings.
 
     Parameters
     ----------
     threshold : float, default=0.5
-        More than this share of each neighborhood (a client and its neighbors) must answer, or the sum is not computed.
-        It is at least one half, because otherwise a server that lies about drop-outs could see an answer.
+        More than this share of each neighborhood (a client and its neighbors) must answer. Otherwise the sum is not
+        computed. The threshold is at least one half, because with a lower threshold, a server that lies about drop-outs
+        could see an answer.
     bound : float or None, default=None
-        The largest absolute entry that any client may send after the opening. By default, it follows from the sums of
-        the opening. A client with a larger entry sends an error instead of its answer.
+        The largest absolute entry that any client may send after the opening. By default, the bound is computed from
+        the sums of the opening. A client with a larger entry sends an error instead of its answer.
     neighbors : int or None, default=None
-        The number of other clients with which a client shares masks, an even number. By default, these are all others
-        for up to 100 clients. With more clients, it is the smallest number with which, if a fifth of all clients
-        collude, a majority of some client's neighbors colludes with a probability of at most 2^-20: 48 of 200, 72 of
-        1000.
+        The number of other clients with which each client shares masks. It must be even. By default, up to 100 clients
+        share masks with all other clients. With more clients, the default is the smallest secure number, for example
+        48 for 200 clients and 72 for 1000 clients. A number is secure if, when a fifth of all clients collude, the
+        probability that a majority of any client's neighbors colludes is at most 2^-20.
     self_masks : bool, default=True
-        Whether a client adds a mask that only it knows to the masks that it shares with others. Without self-masks, a
-        sum takes one message instead of two as long as nobody drops out. But a server that lies about drop-outs could
-        unmask an upload, and a server that is only curious could unmask a late upload. Nodes must allow this by their
-        rule `single_masks`.
+        Whether each client adds a mask that no other client knows to the masks that it shares with other clients.
+        Without self-masks, a sum takes one message instead of two if no client drops out. But a server that lies about
+        drop-outs could unmask an upload, and even a server that follows the protocol could unmask a late upload. Nodes
+        must allow runs without self-masks by their rule `single_masks`.
 
     Examples
     --------
@@ -75,7 +76,7 @@ class MaskedSums:
 
     @classmethod
     def of(cls, mask: bool | MaskedSums | str | None) -> MaskedSums | None:
-        """Return the settings that `mask` stands for, such as "masks(neighbors=20)", or None for no masks."""
+        """Return the settings for a value of `mask`, such as "masks(neighbors=20)", or None for no masks."""
         # Configuration files may contain True and False as words.
         if isinstance(mask, str) and mask.lower() in ("true", "false"):
             mask = mask.lower() == "true"
@@ -85,7 +86,7 @@ class MaskedSums:
         return spec.instance(cls, mask, "masks", rule, what="mask")
 
     def degree(self, clients: int) -> int:
-        """Return the number of neighbors of each client, for this many clients."""
+        """Return the number of neighbors of each client in a run with this number of clients."""
         if self.neighbors is not None:
             return min(self.neighbors, clients - 1)
         if clients <= _ALL_NEIGHBORS:
@@ -93,16 +94,17 @@ class MaskedSums:
         return _fewest(clients)
 
     def quorum(self, group: int) -> int:
-        """Return how many clients of a neighborhood of `group` clients must answer."""
+        """Return the number of clients that must answer in a neighborhood of `group` clients."""
         return min(group, math.floor(self.threshold * group) + 1)
 
 
 @functools.cache
 def _fewest(clients: int) -> int:
-    """Return the least even number of neighbors in a random ring with the required level of security (Bell 2020).
+    """Return the smallest even number of neighbors in a random ring that gives the required security (Bell 2020).
 
     The probability that more than half of k random neighbors collude is the tail of a hypergeometric
-    distribution. The probability that this happens to any client is at most the sum over all clients.
+    distribution. The probability that this happens to any client is at most the sum of the probabilities over
+    all clients.
     """
     others, colluding = clients - 1, -(-clients // _COLLUDING)
     for k in range(2, others, 2):

@@ -14,13 +14,13 @@ from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
 from flower_pca.names import variants as names_of_variants
 
-_MEAN_ERROR: Final = 1e-6  # the largest rounding error of a mean under masks
-_ROUNDING: Final = 1e-9  # rounding error, so that a variant exactly at a limit is kept
+_MEAN_ERROR: Final = 1e-6  # maximum rounding error of a mean under masks
+_ROUNDING: Final = 1e-9  # tolerance for rounding errors, so that a variant exactly at a limit is kept
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variants:
-    """Limits for genetic variants, over the people of all sites. "variants()" stands for the defaults.
+    """Limits on genetic variants, counted over the people of all sites. "variants()" means the default limits.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ class Variants:
     ambiguous : bool, default=True
         Whether to keep A/T and C/G variants, whose strand cannot be determined.
     hwe : float or None, default=None
-        The least p-value, such as 1e-6, of the exact test of Hardy-Weinberg equilibrium that each site applies to its
-        own people. The test takes one more message. None means no test.
+        The minimum p-value, such as 1e-6, in the exact test of Hardy-Weinberg equilibrium that each site applies to
+        its own people. The test takes one more message. None means no test.
     """
 
     maf: float = 0.01
@@ -50,14 +50,14 @@ class Variants:
 
     @classmethod
     def of(cls, given: object) -> Variants | None:
-        """Make the limits from an instance, or a string such as "variants(maf=0.05)". None stays None."""
+        """Return the limits from an instance or a string such as "variants(maf=0.05)". Return None for None."""
         rule = 'a Variants, or a string such as "variants(maf=0.01, call=0.98)"'
         return spec.instance(cls, given, "variants", rule)
 
     def choose(
         self, n: int, mean: Array, seen: Array, names: Sequence[str], failed: Array | None = None
     ) -> tuple[tuple[str, ...], str]:
-        """Return the variants within the limits, and a sentence with the number of variants that are left out.
+        """Return the variants within the limits, and a sentence with the number of variants that are left out, or "".
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """The two backends of a simulation: a loop in this process, and Flower's Ray engine with its settings.
 
-In the loop, clients answer without Flower. `Shards` holds clients with fixed rows, and `InProcess` also
-clients with streams.
+In the loop, clients answer without Flower. The clients of `Shards` have fixed rows, and the clients of
+`InProcess` may also have streams.
 
 A run logs its progress to "flower_pca" at the level INFO, and shows a progress bar in a notebook. The bar
 is HTML that IPython displays and updates. It shows the progress of the error from 1 to the tolerance, on
@@ -51,7 +51,7 @@ class Watch(Watcher):
     Parameters
     ----------
     on_round : callable or None
-        The user's function, which is called with the run after every message, or None.
+        The user's function, which is called with the run after every message. None if the user gives no function.
     """
 
     def __init__(self, on_round: Callable[[Driven], None] | None) -> None:
@@ -359,7 +359,7 @@ class InProcess:
 
 
 # If all rows together have at most this many entries (4 MB), clients keep a centered copy. Larger tables are
-# processed in blocks, which took 0.8 to 1.1 times as long as with a copy.
+# processed in blocks. In measurements, blocks took 0.8 to 1.1 times as long as a copy.
 _ROOM: Final = 2**19
 
 

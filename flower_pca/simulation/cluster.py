@@ -30,7 +30,7 @@ _ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
 
 @contextlib.contextmanager
 def session(engine: Ray) -> Iterator[None]:
-    """Provide a session of Ray: the session of this process, or else one with the named or a new cluster."""
+    """Provide a session of Ray: the session of this process, or else a session with the named cluster or a new one."""
     import ray
 
     if not ray.is_initialized():

@@ -71,22 +71,22 @@ def simulate(
     hide_local : collection of int, default=()
         The positions of clients whose local results are left out of `local` in the result.
     answers : {"rows", "fixed"}, default="rows"
-        With "rows", clients multiply rows, or X'X if this takes fewer operations. With "fixed", clients answer like
-        nodes in a deployment, with the same bits. See `Rules`.
+        With "rows", clients multiply rows, or X'X if this takes fewer operations. With "fixed", the answers of clients
+        are identical to the answers of nodes in a deployment. See `Rules`.
     init : PCAResult, path or array-like, or None, default=None
         Components to start from, for an iterative algorithm: an earlier result, its file, or components as rows. If
         they come from nearly the same rows, fewer messages are needed. The result is the PCA of the given shards.
     checkpoint : str or path or None, default=None
         The file in which the state of the run is saved after every round. If the file exists at the start, the run
-        continues from this state. In this process, the result is then the same bit for bit. A finished run removes the
-        file.
+        continues from this state. With backend="in_process", the result is then identical to the result of a run
+        without interruption. A finished run removes the file.
     on_round : callable or None, default=None
         A function that is called with the run after every round. Rounds are also logged to "flower_pca" at the level
         INFO, and a notebook shows a progress bar.
     backend : {"in_process", "ray"} or Ray, default="in_process"
         "in_process" is a plain loop without Flower. "ray" is Flower's simulation engine, with virtual nodes that host
-        many clients. To change its settings, give a `Ray` such as Ray(clients_per_node=1). The components are the same
-        to the last bit.
+        many clients. To change its settings, give a `Ray` such as Ray(clients_per_node=1). Both backends give identical
+        components.
     **settings
         The settings of the run, unless `algorithm` is a PCAConfig: n_components and all other fields of `PCAConfig`,
         such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an iterative
@@ -172,13 +172,13 @@ def _require_called_here(engine: Ray | None, on_round: object) -> None:
     """Raise ConfigError if `on_round` is given although the server runs in another process."""
     if engine is not None and engine.entry == "flwr_run" and on_round is not None:
         raise ConfigError(
-            "on_round is not called with entry='flwr_run', because the server runs in another process. Leave one of "
-            "the two settings out."
+            "on_round is not called with entry='flwr_run', because the server runs in another process. Leave on_round "
+            "out."
         )
 
 
 def _require_order(function: str, data: str, first: object, second: object, kinds: tuple[type[Any], ...]) -> None:
-    """Raise ConfigError if the data are the first argument and the algorithm the second."""
+    """Raise ConfigError if the data are the first argument and the algorithm or tracker is the second argument."""
     names: tuple[type[Any], ...] = (str, *kinds)
     if isinstance(second, names) and not isinstance(first, names):
         noun, example = ("tracker", "st_miss") if function == "track" else ("algorithm", "krylov")
@@ -194,7 +194,7 @@ def _in_process(
     present: Callable[[int], Iterable[int]] | None,
     watch: Watch,
 ) -> PCAResult:
-    """Run the algorithm in a loop over the clients, and return the result with `public` clients' local results."""
+    """Run the algorithm in a loop over the clients. The result has the local results of the clients in `public`."""
     bits, here, source = None, None, None
     out = _without_rows(config, clients)
     if config.dp is not None and config.dp.noise_seed is not None:
@@ -343,8 +343,8 @@ def track(
         The number of clients that must be present.
     checkpoint : str or path or None, default=None
         The file in which the state of the run is saved after every message. If the file exists at the start, the run
-        continues from this state, with the same result bit for bit. A finished run removes the file. A stream that is
-        an iterator must start from its beginning again.
+        continues from this state, and its result is identical to the result of a run without interruption. A finished
+        run removes the file. A stream that is an iterator must start from its beginning again.
     on_round : callable or None, default=None
         A function that is called with the run after every message.
     on_step : callable or None, default=None
@@ -352,8 +352,8 @@ def track(
         written. A run that continues from the checkpoint may therefore report its newest step twice.
     backend : {"in_process", "ray"} or Ray, default="in_process"
         "in_process" is a plain loop without Flower. "ray" is Flower's simulation engine, with virtual nodes that host
-        many clients. To change its settings, give a `Ray` such as Ray(clients_per_node=1). The components are the same
-        to the last bit.
+        many clients. To change its settings, give a `Ray` such as Ray(clients_per_node=1). Both backends give identical
+        components.
     **settings
         The settings of the run: n_components, steps, init, columns, seed, mask and channel. See `assembly.tracking`.
 

@@ -116,7 +116,7 @@ def _simulate(
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> tuple[R, B]:
-    """Run the strategy, and return its result and the value of `back` for the folder with the clients' files."""
+    """Run the strategy. Return its result, and what `back` returns for the folder with the clients' files."""
     # The environment is set before the session, because Ray reads it when it starts.
     with _without_deprecation_warning(), _environment(), session(engine):
         each = engine.each(len(shards), actors(engine))

@@ -42,8 +42,8 @@ from flower_pca.simulation.cluster import everywhere, machines
 
 _ALIGNED: Final = 64  # Each array starts at a multiple of this number of bytes.
 _ROOM: Final = 2**28  # the maximum number of bytes of the clients that a process keeps in memory
-_LEAST: Final = 2**14  # the number of bytes that each client counts in addition to its arrays
-_STREAM: Final = 2**22  # the number of bytes that a stream counts
+_LEAST: Final = 2**14  # the number of bytes that are counted for each client in addition to its arrays
+_STREAM: Final = 2**22  # the number of bytes that are counted for a stream
 _PREFIX: Final = "flower_pca-"
 _CLIENT_FILES: Final = "own"  # the folder for the files that clients write
 _MARKER: Final = "here"  # a file that marks the folder of the machine that runs the simulation
@@ -165,7 +165,7 @@ class _WrittenArray:
 
     @classmethod
     def of(cls, a: Array) -> _WrittenArray:
-        """Return an array for writing, with the same order of entries in memory, so that results have the same bits."""
+        """Return an array for writing. It keeps the order of entries in memory, so that results stay identical."""
         by_columns = a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1])
         parts = [np.ascontiguousarray(a.T if by_columns else a)]
         return cls(a.dtype, a.shape, parts, place_of(a), by_columns)

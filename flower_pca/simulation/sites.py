@@ -1,4 +1,4 @@
-"""The tables of the sites in a simulation, checked like those in a deployment.
+"""Make the tables of the sites in a simulation, with the same checks as in a deployment.
 
 The module also computes what the sites of a deployment agree on in messages, such as the levels of text columns.
 """
@@ -56,7 +56,10 @@ def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
 
 
 def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
-    """Return the clients with rows, like a run that names no columns: with columns in the common order, if any."""
+    """Return the clients that have rows, as a run that names no columns uses them.
+
+    If all sites have their columns in a common order, the clients keep this order.
+    """
     sites = sites_of(shards)
     return [client for client in rows_of(sites, missing=missing, columns=common_order(sites)) if client.n]
 

@@ -227,7 +227,7 @@ def _recenter(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -
 
 
 def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
-    """Return the model after an opening, for rows from which the part that covariates explain is removed."""
+    """Return the model after an opening of rows without the part that covariates explain."""
     assert state.total is not None
     assert state.features.total is not None
     assert model.covariates is not None
@@ -245,7 +245,8 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     taken = independent(squares) + within
     if rows - 1 <= taken:
         raise DataError(
-            f"The {rows} rows of all clients are too few to adjust for {taken} covariates and sites. Adjust for fewer."
+            f"The {rows} rows of all clients are too few to adjust for {taken} covariates and sites. Adjust for fewer "
+            "covariates, or use more rows."
         )
     found = features.finish(replace(state.features, total=total), model)
     covariates = replace(model.covariates, mean=means, slopes=slopes)
@@ -265,7 +266,10 @@ def _shapes(d: int, q: int) -> dict[str, tuple[int, ...]]:
 
 
 def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
-    """Bound a client's adjusted rows by the lengths of the original rows and of the subtracted part."""
+    """Return a client's claim with a bound for its adjusted rows.
+
+    The bound follows from the lengths of the original rows and of the subtracted part.
+    """
     if not said:
         return claim
     off = said[_MEANS] - means
@@ -274,7 +278,7 @@ def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
 
 
 def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> Arrays:
-    """Return the statistics of single clients, with the sums of the adjusted rows instead of the original rows."""
+    """Return the statistics of individual clients, with sums of the adjusted rows instead of the original rows."""
     if SITE_SUMS not in sites or not len(means):
         return sites
     off = np.array([state.said[client][_MEANS] for client in sorted(state.said)]) - means

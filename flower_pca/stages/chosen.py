@@ -1,7 +1,8 @@
 """Runs that first choose their columns from the sums of an opening, and then continue with these columns.
 
-The first message is an opening without a block. It returns the number of rows, and the mean and the
-number of values of each column over all sites together. Under masks, the server sees only sums over sites.
+The first message is an opening that asks for no product. The answers give the number of rows, and the mean
+and the number of values of each column over all sites together. Under masks, the server sees only sums over
+sites.
 
 | message | what it asks for                       | what follows                                                |
 | ------- | -------------------------------------- | ----------------------------------------------------------- |
@@ -75,7 +76,7 @@ def _with_totals(model: Model, total: Arrays) -> Model:
 
 @final
 class Chosen(ContinuedRun):
-    """A run whose first message decides which columns it has. A driver can treat it like any other run.
+    """A run whose first message determines its columns. A driver can treat it like any other run.
 
     Parameters
     ----------

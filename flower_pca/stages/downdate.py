@@ -54,12 +54,12 @@ ROUNDING: Final = 1e-12  # variances below this share of the first or of the tot
 _NUMBERS: Final = 2**20  # the maximum number of entries in matrices that are decomposed together
 _ROWS: Final = 256  # the maximum number of rows whose products are computed together
 _MOST_NEIGHBORS: Final = 50
-_ROWS_PER_NEIGHBOR: Final = 8  # the number of neighbors is at most the number of rows divided by this number
+_ROWS_PER_NEIGHBOR: Final = 8  # the minimum number of rows for each neighbor that is left out
 _DEPENDENT: Final = 0.2  # the autocorrelation at lag 1 from which neighboring rows count as dependent
 _DEVIATIONS: Final = 4.0  # the number of standard deviations by which an autocorrelation must exceed chance
 _INDEPENDENT: Final = 0.15  # the autocorrelation below which rows at this lag count as independent
 _SAME: Final = 1e-10  # a residual square below this share of the largest one counts as 0
-_ALONE: Final = 1e-9  # If 1 minus the leverage is at most this, the covariates of the rows alone fit them.
+_ALONE: Final = 1e-9  # If 1 minus the leverage of a row is at most this, the row is fitted by its covariates alone.
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Downdate:
     centered : bool
         Whether the mean of all rows was subtracted.
     rescaled : ndarray of shape (d,) or None
-        Whether each column was divided by the deviation of all rows, or None if no column was.
+        A mask of the columns that were divided by the deviation of all rows, or None if there are no such columns.
     hat : ndarray of shape (rows, f) or None
         The lines of F for the compared rows, if a regression on covariates was removed.
     removed : int
@@ -134,7 +134,7 @@ class Downdate:
         return np.full((count, int(self.centered)), 1.0 / np.sqrt(self.n))
 
     def _scaled(self, X: Array, c: Array) -> Array:
-        """Divide each row by the deviations that the columns have without this row."""
+        """Divide each row by the deviations of the columns without this row."""
         if self.rescaled is None:
             return X
         left = (self.n - c[:, None] * X**2) / (self.n - 1)
@@ -207,7 +207,7 @@ class Downdate:
         return np.where(known, t2, np.nan), np.where(known, np.maximum(lengths - inside, 0.0), np.nan)
 
     def _along(self, M: Array, u: Array, ddof: int) -> tuple[Array, Array]:
-        """Return the squares of u along the k leading eigenvectors of M, and their ratios to variances."""
+        """Return the sum of squares of u along the k leading eigenvectors of M, and this sum weighted for T2."""
         if not np.isfinite(M).all():  # Numbers in the server's message can be so large that M overflows.
             M = np.zeros(M.shape)
         mu, Q = np.linalg.eigh(M)

@@ -111,7 +111,7 @@ class Explained(Stage[ExplainedState]):
         if "before" in arrays:
             if known is None:
                 raise ProtocolError(
-                    "A message of explain is about harmonized rows, but the rows of this node are not harmonized. "
+                    "A message for explain is about harmonized rows, but the rows of this node are not harmonized. "
                     f"{OTHER_SERVER}"
                 )
             before = _answer(Z, places, data, known.bare)
@@ -168,7 +168,7 @@ def _is_harmonized(model: Model) -> bool:
 
 
 def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) -> tuple[Array | None, list[Array]]:
-    """Return the shares of the site and of the columns. They are 0 for a component that does not vary.
+    """Return the shares of the site, and a list of the shares of columns. A component that does not vary has share 0.
 
     The share of the site is None if there is a single site, or if every site has a single row.
     """
@@ -214,7 +214,7 @@ def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> 
         G = Z.T @ data.matmat(Z).astype(np.float64)
         return sums, G - np.outer(sums, sums) / data.n
     if known is None or int(places.max(initial=-1)) >= len(known.names):
-        raise ProtocolError(f"A message of explain names columns that are not among its covariates. {OTHER_SERVER}")
+        raise ProtocolError(f"A message for explain names columns that are not among its covariates. {OTHER_SERVER}")
     k, d, q, p = Z.shape[1], data.d, len(places), len(known.names)
     stored = data.joint_in(Frame(own=frame.own))
     move = moves.of(stored, d, known)

@@ -40,7 +40,7 @@ class Known(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """A source that knows all of C."""
+    """A source that holds all of C."""
 
     C: Array
 
@@ -61,7 +61,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Span:
-    """A source that knows Ritz vectors V of C, their products C V, and the diagonal of C."""
+    """A source that holds Ritz vectors V of C, their products C V, and the diagonal of C."""
 
     V: Array
     CV: Array
@@ -112,8 +112,8 @@ def _noise(known: Known, rank: int) -> Array:
     return np.asarray(noise)
 
 
-def give_back(weights: Array, W: Array) -> Array:
-    """Return the factor that restores the noise of each column after weighting and projection."""
+def restoring_factors(weights: Array, W: Array) -> Array:
+    """Return factors that restore the noise of each column after weighting and projection."""
     return np.asarray(1.0 / (weights * np.sqrt(_outside(W))))
 
 

@@ -28,8 +28,9 @@ class GeneSums(Stage[GeneSumsState]):
     """A stage in which each client sends n_i and, for each gene, the sums of y and y^2, with y = expm1(x) or x.
 
     expm1 is not linear, so the sums do not follow from fixed statistics. Nodes therefore serve this stage
-    only if their rules name it. The variance (S2 - S1^2 / n) / (n - 1) loses digits if the mean of a column
-    is much larger than its deviation, but columns of counts are not like this.
+    only if their rules name it. With the sums S1 of y and S2 of y^2, the variance is (S2 - S1^2 / n) / (n - 1).
+    This formula is inaccurate if the mean of a column is much larger than its deviation, which does not occur
+    for counts of genes.
 
     Cost: a client needs one pass over the rows, and sends two columns of d floats.
     """

@@ -1,4 +1,4 @@
-"""The number of sites that find a variant outside Hardy-Weinberg equilibrium, each by a test of its own people."""
+"""Count the sites at which a variant is not in Hardy-Weinberg equilibrium. Each site tests its own people."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ _MOST: Final = 2**16  # the maximum number of covariates in a message
 _CONSTANT: Final = 1e-12
 _LEAST_COLUMNS: Final = 3  # With fewer columns, the distribution of site differences cannot be estimated.
 _NUMBERS: Final = ("slopes", "grand", "sigma")  # the common numbers that the second message sends to the sites
-# The keys of the single answers that are kept with the sums of the first message: whole answers, and the parts
-# about columns that may be constant at a site
+# Two keys of individual answers that are kept with the sums of the first message: for whole answers, and for the
+# parts about columns that may be constant at a site
 _SAID, _STILL = "said", "still"
 # The key of the model's pairs of a site's index and the index of a column that is constant at this site
 CONSTANT: Final = "constant_columns"
@@ -68,8 +68,8 @@ class HarmonizedState:
     """The numbers that all sites have in common, and the state of the inner opening.
 
     `came` lists the clients that answered the first message. `said` holds their answers, which are used to
-    find outlying sites. `still` holds the parts of these answers that are used to find constant columns. It
-    is kept for any number of sites. `over` is True if the inner opening is complete.
+    find outlying sites. `still` holds the parts of these answers that are used to find constant columns. These
+    parts are kept for any number of sites. `over` is True if the inner opening is complete.
     """
 
     features: OpeningState
@@ -83,7 +83,7 @@ class HarmonizedState:
 
 @dataclass(frozen=True)
 class HarmonizedSumsState:
-    """The state of a harmonized opening under masks, which has no answers of single sites."""
+    """The state of a harmonized opening under masks, without answers from individual sites."""
 
     features: SummedState
     covariates: Covariates
@@ -183,7 +183,7 @@ class _Harmonized(Stage[Any]):
 
 @dataclass(frozen=True, kw_only=True)
 class HarmonizedOpening(_Harmonized):
-    """An opening of harmonized rows for runs in which the server sees single answers.
+    """An opening of harmonized rows for runs in which the server sees individual answers.
 
     Cost: in addition to the cost of the opening, a client needs 2 n_i d (q + 1) flops for q covariates, and
     q + 2 columns of d floats travel each way.
@@ -338,8 +338,8 @@ def _require_whole_rows(data: LocalData) -> None:
         names = labels.column_names(data.frame.names, data.d)
         columns = enumeration(name for name, count in zip(names, seen, strict=True) if count < data.n)
         raise DataError(
-            f"{data.who[:1].upper()}{data.who[1:]} has missing values in {columns}, but sites are harmonized with "
-            "complete rows. Impute them before the run, or leave out incomplete rows."
+            f"{data.who[:1].upper()}{data.who[1:]} has missing values in {columns}, but harmonizing needs complete "
+            "rows. Impute missing values before the run, or leave out incomplete rows."
         )
 
 
@@ -349,7 +349,7 @@ def _site_sums(data: LocalData, q: int) -> Arrays:
     if joint.n < LEAST_ROWS:
         raise DataError(
             f"{data.who[:1].upper()}{data.who[1:]} has fewer than {LEAST_ROWS} rows, which are too few to estimate its "
-            "variances reliably. Leave it out, or wait until it has 10 rows."
+            "variances reliably. Leave this site out, or wait until it has 10 rows."
         )
     units = np.zeros((joint.d, q))
     units[d : d + q] = np.eye(q)
@@ -398,7 +398,7 @@ def _common_numbers(state: Any, total: Arrays, answered: frozenset[int]) -> Cova
         every = labels.column_names(state.columns or None, d)
         names = [every[j] for j in constant.tolist()]
         raise DataError(
-            f"Within sites, {enumeration(names)} do not vary beyond what the covariates explain, so they have no scale "
-            "to be harmonized. Drop them."
+            f"Within sites, there is no variation in {enumeration(names)} beyond what the covariates explain, so there "
+            "is no scale to harmonize. Leave such columns out of the run."
         )
     return replace(asked, slopes=slopes, grand=np.asarray(grand), sigma=np.sqrt(left / n))

@@ -285,7 +285,7 @@ class Histograms(Stage[HistogramsState]):
 
 
 def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:
-    """Return the mean sum of squares along each of the directions that have none of these values.
+    """Return the mean sum of squares along the directions other than those with the given values, or 0 if none is left.
 
     `rows` is the number of rows, minus one if their mean was subtracted.
     """
@@ -326,7 +326,7 @@ def _hat(arrays: Arrays, data: LocalData) -> Array | None:
     rows = data.n if known.within else int(arrays["rows"])
     hat = hat_root(data, arrays["inverse"].astype(np.float64), rows)
     if not (np.einsum("ij,ij->i", hat, hat) <= 1.0 + _SLACK).all():
-        raise ProtocolError(f"A message of monitor gives rows a leverage above 1, which is impossible. {OTHER_SERVER}")
+        raise ProtocolError(f"A message for monitor gives rows a leverage above 1, which is impossible. {OTHER_SERVER}")
     return hat
 
 
@@ -341,7 +341,7 @@ def _check(arrays: Arrays, data: LocalData) -> None:
     q = 0 if known is None or not known.changes_rows else known.adjusted
     if inverse is not None and inverse.shape != (q, q):
         raise ProtocolError(
-            f"A message of monitor needs products of {labels.count(q, 'covariate')}, but has the shape "
+            f"A message for monitor needs products of {labels.count(q, 'covariate')}, but has the shape "
             f"{inverse.shape}. {OTHER_SERVER}"
         )
     alone = len(values) == 0 and variances.shape == Z.shape[1:]
@@ -349,6 +349,6 @@ def _check(arrays: Arrays, data: LocalData) -> None:
     if Z.ndim != 2 or len(Z) != d or not (alone or left_out):
         got = f"shapes {Z.shape}, {variances.shape} and {values.shape}, of {rows:g} rows"
         raise ProtocolError(
-            f"A message of monitor needs components of {labels.count(d, 'column')}, a variance of each, and sums of "
+            f"A message for monitor needs components of {labels.count(d, 'column')}, a variance of each, and sums of "
             f"squares of all rows or none. It has {got}. {OTHER_SERVER}"
         )

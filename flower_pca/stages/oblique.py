@@ -1,4 +1,4 @@
-"""The closing stage for components that are not orthonormal, which computes the variance that each of them adds.
+"""The closing stage for components that are not orthonormal. It computes the variance that each component adds.
 
 A Rayleigh-Ritz step would rotate the components, and a rotation destroys their sparsity. Statements about
 rows therefore refer to the span of the components and use the orthonormal axes of this span along which

@@ -37,8 +37,8 @@ from flower_pca.stages import outlying_sites
 
 _CONSTANT: Final = 8.0  # a deviation up to this multiple of the rounding error of the mean counts as 0
 _ALL_CONSTANT: Final = 64.0  # the same multiple for the test whether all rows are equal
-_LEAST: Final = 1e-290  # Smaller squares lose digits in double precision.
-_LEAST_SINGLE: Final = 1e-36  # Smaller squares lose digits in single precision.
+_LEAST: Final = 1e-290  # Smaller squares are inaccurate in double precision.
+_LEAST_SINGLE: Final = 1e-36  # Smaller squares are inaccurate in single precision.
 _SINGLE: Final = 1e-10  # a relative precision between single and double precision
 _LARGEST: Final = 1e139  # the largest sum of squares that is accepted in double precision
 _LARGEST_SINGLE: Final = 1e37  # the largest sum of squares that is accepted in single precision
@@ -197,12 +197,12 @@ _LARGEST_CONDITION: Final = 1e3
 _COARSEST: Final = float(np.finfo(np.float32).eps)
 # The key under which the merged arrays hold the clients' reports about themselves
 _REPORTS: Final = "said"
-# The keys of the model's statistics of single clients
+# The keys of the model's statistics of individual clients
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
 SITE_SUMS: Final = "site_sums"  # the sums of each client's rows, in the frame
 OUTLYING: Final = "outlying_sites"  # one row for each outlying site: its index, kind, column and distance
 _COMPARED: Final = 2**15  # the largest number of clients times columns for which the server compares clients by column
-SUMMED: Final = 2**20  # the largest number of clients times columns for which the server keeps sums of single clients
+SUMMED: Final = 2**20  # the largest number of clients times columns for which the server keeps each client's sums
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # the parts of a client's report from which its claim is computed
 # The parts of a report that are kept if the server compares clients by column
 _TO_COMPARE: Final = (*SAID, "product")
@@ -233,9 +233,9 @@ class Opening(Stage[OpeningState]):
 
     With its own mean m_i, a client sends n_i, m_i, the sum of squared deviations of each column, and P_i =
     X_i'(X_i B) with its rows centered at m_i. Two answers merge exactly, by the pairwise update: with e
-    = m_b - m_a, P = P_a + P_b + (n_a n_b / n) e (e'B). So memory stays O(d p), no digits cancel, and C
-    B in the global frame is known after one message. The server applies a scale D: D^-1 C D^-1 (D B) =
-    D^-1 (C B).
+    = m_b - m_a, P = P_a + P_b + (n_a n_b / n) e (e'B). Therefore, memory stays O(d p), no precision is
+    lost, and C B in the global frame is known after one message. The server applies a scale D: D^-1 C D^-1
+    (D B) = D^-1 (C B).
 
     If values may be missing, a client also sends the number of values of each column, and means and squared
     deviations are those of the present values. In the product, missing values are then 0 relative to the
@@ -390,7 +390,7 @@ def _with_report(
 
 
 def _sites(state: OpeningState, frame: Frame) -> Arrays:
-    """Return the statistics by which the server compares single clients, if clients and columns are few enough.
+    """Return the statistics by which the server compares individual clients, if clients and columns are few enough.
 
     They are the number and the sum of each client's rows in the frame. For few clients and columns, they
     also include the means and deviations of each client's columns, and the outlying clients.
@@ -446,7 +446,7 @@ def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Ar
 
 
 def after_opening(model: Model, **known: Any) -> Model:
-    """Return the model with the results of an opening. Results in another frame are dropped."""
+    """Return the model with the results of an opening. Earlier results, which belong to another frame, are dropped."""
     gone = ("values", "residuals", "next_value", "beside", "beside_product", "rest")
     return replace(model, **{**dict.fromkeys(gone), "next_residual": 0.0, **known})
 
@@ -454,7 +454,7 @@ def after_opening(model: Model, **known: Any) -> Model:
 def precision_of(data: LocalData) -> Arrays:
     """Return two flags, which the server adds up over clients.
 
-    They are 1 if the products are in single precision, and if they are computed from rows.
+    The first is 1 if the products are in single precision, and the second is 1 if they are computed from rows.
     """
     single, by_rows = data.dtype == np.float32, data.answers == "rows"
     return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
@@ -546,8 +546,8 @@ class ScalingOnlyState:
 class ScalingOnly(EmptyStage[ScalingOnlyState]):
     """The algorithm of a run that consists of an opening only. It ends before its own first message.
 
-    Cost: an opening without a block, for which a client needs a few passes over the rows, and sends two to
-    four columns of d floats. The opening takes one message, or two messages under masks.
+    Cost: an opening that asks for no product, for which a client needs a few passes over the rows, and sends two
+    to four columns of d floats. The opening takes one message, or two messages under masks.
     """
 
     name: ClassVar[str] = "standardize"

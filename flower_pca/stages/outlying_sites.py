@@ -76,10 +76,10 @@ def find(
 ) -> list[OutlyingSite]:
     """Return the outlying sites, sorted by their distance from the median of all sites, the furthest first.
 
-    A site is outlying if two conditions hold. It differs from the median by a lot (three deviations, or a
-    factor of seven), and by several times as much as sites usually differ, and as chance explains for the
-    site's number of rows. If at least half of the sites fulfill these conditions, there is no usual site,
-    and the list is empty.
+    A site is outlying if two conditions hold. First, it differs from the median by at least three deviations,
+    or by a factor of seven. Second, this difference is several times as large as the usual difference between
+    sites, and as the difference that chance explains for the site's number of rows. If at least half of the
+    sites fulfill these conditions, there is no usual site, and the list is empty.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def find(
     if block is not None and products is not None:
         scores[OutlyingKind.CORRELATIONS] = _changed_correlations(n, ratio, deviations, block, products[enough])
     still = deviations[:, varies] == 0.0
-    # The probability that each column is constant by accident, estimated from the other sites
+    # The probability that all columns of a site are constant by accident is estimated from the other sites.
     by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
     constant = still.all(axis=1) & (by_accident < _ACCIDENT)
     found = []
@@ -143,7 +143,9 @@ def find(
 
 
 def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
-    """Replace the means and deviations of columns with few values by the usual ones, so that they are not outlying.
+    """Replace the statistics of columns with few values by the usual ones, so that they are not outlying.
+
+    Return the means and the deviations.
 
     Parameters
     ----------
@@ -240,8 +242,8 @@ def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Seq
             return f"The mean of {column} at {who} {far}. {_REMEDY}"
         case OutlyingKind.SPREAD:
             return (
-                f"The standard deviation of {column} at {who} is {times:.0f} times as large as that of most other "
-                f"sites. {_REMEDY}"
+                f"The standard deviation of {column} at {who} is {times:.0f} times as large as at most other sites. "
+                f"{_REMEDY}"
             )
         case OutlyingKind.ORDER:
             return (

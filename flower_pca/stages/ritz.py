@@ -19,7 +19,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, AsksForProduct, Stage, end_if
 from flower_pca.stages.site_share import with_site_share
 
-# The bound on each column's residual is applied this many times. Each pass uses the improved sum of the last pass.
+# The bound on each column's entry in `_rest` is applied this many times. Each pass uses the sum from the previous pass.
 _TIMES: Final = 3
 
 
@@ -85,7 +85,7 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
 
 
 def _unseen_error(Z: Array, values: Array, model: Model) -> Array:
-    """Bound the error that arises because C differs from the exact matrix of the rows.
+    """Return a bound on the error that arises because C differs from the exact matrix of the rows.
 
     Residuals do not show this error, because they belong to the matrix that was sent. An entry of a
     client's matrix has a relative rounding error of u. The entries (j, l) of all clients together are at

@@ -71,7 +71,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY, Arrays, Stage, end_if
 from flower_pca.names.levels import source_of
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.factors import Known, Span, Whole, give_back, weighed_basis
+from flower_pca.stages.factors import Known, Span, Whole, restoring_factors, weighed_basis
 from flower_pca.stages.lanczos import Lanczos, join
 
 SIGNAL: Final = "signal"  # the value of n_components that requests this stage
@@ -82,16 +82,16 @@ ROOM: Final = 2**16  # the maximum number of numbers in an answer about several 
 MOST: Final = 2**20  # the maximum number of numbers in any answer
 WIDE: Final = 1000  # the number of columns up to which nodes always accept a block
 _RANKS: Final = 2  # the number of ranks in each message by products, except the first message with one rank
-_POSITION: Final = 1.4  # the position of an eigenvalue a fifth above noise, if noise is mapped to [-1, 1]
-_ENOUGH: Final = 0.34  # A component has emerged from a random block when its size reaches this share.
+_POSITION: Final = 1.4  # the position of an eigenvalue that exceeds noise by a fifth, if noise is mapped to [-1, 1]
+_ENOUGH: Final = 0.34  # A component has emerged from a random block when its size in the block reaches this share.
 _MOST_RANKS: Final = 1000
 _MOST_DRAWS: Final = 1000
 _ROUNDED: Final = 2.0**-50  # the relative rounding error of eigenvalues for each column
 _MARGIN: Final = 1.1  # the factor of the threshold in the second test
 _ALONE: Final = 0.5  # Columns do not share a component if a larger share of its squares is in one column.
 _OF_ONE_ROW: Final = 3.0  # A component must exceed this multiple of the largest square that a row can have.
-_MOST_LOST: Final = 0.9  # the largest share of the noise that its largest direction can have
-_ABOVE: Final = 1.0 + 1e-9  # a margin for rounding errors, because flips do not change C if columns are orthogonal
+_MOST_LOST: Final = 0.9  # the maximum share of the noise along its largest direction
+_ABOVE: Final = 1.0 + 1e-9  # a margin for rounding errors, which matters if flips do not change C (orthogonal columns)
 _SIGNS, _TABLES = "signs", "sign_tables"  # the keys of the signs and of their tables in a client's memory
 
 FLIPPED: Final = Kind(
@@ -319,7 +319,7 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     ranks = range(first, first + weights.shape[1])
     if len(weights) != d or len(W) != d or W.shape[1] != sum(ranks):
         raise ProtocolError(
-            f"A message of signal needs weights of {labels.count(d, 'column')}, and as many directions as its ranks "
+            f"A message for signal needs weights of {labels.count(d, 'column')}, and as many directions as its ranks "
             f"add up to. It has shapes {weights.shape} and {W.shape}. {OTHER_SERVER}"
         )
     ends = np.cumsum([0, *ranks])
@@ -380,7 +380,7 @@ class _Noise:
         """Compute the noise from flipped tables without the directions W."""
         d, rank = W.shape
         assert state.C is not None
-        back = give_back(weights, W)
+        back = restoring_factors(weights, W)
         whole = [_symmetric(table, d) * np.outer(back, back) for table in tables]
         largest = np.array([linalg.eigh_leading(table, 1)[0][0] for table in whole])
         trace = float(np.mean([np.trace(table) for table in whole]))
@@ -422,7 +422,7 @@ def _inequality_of_lengths(tables: Array, C: Array, state: SignalState) -> float
 
 
 def _alone(directions: Array, sources: Array) -> bool:
-    """Return whether most of the squares of a direction are in one column, or in the columns of one text column."""
+    """Return whether one of the directions has most of its squares in one column, or in those of one text column."""
     shares = (np.bincount(sources, v**2) for v in directions.T)
     return any(float(np.max(share)) > _ALONE for share in shares)
 
@@ -509,14 +509,14 @@ def _searching(state: SignalState) -> SignalState:
 
 def _noise_factors(state: SignalState) -> Array:
     """Return the factors that restore the noise of each table, (tables, d, 1). They are 1 for the unflipped rows."""
-    backs = [give_back(*pair) for pair in _bases_of(state)]
+    backs = [restoring_factors(*pair) for pair in _bases_of(state)]
     ones = np.ones(len(state.weights))
     repeated = np.repeat(backs, DRAWS, axis=0)
     return np.stack([ones, *repeated])[:, :, None]
 
 
 def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
-    """Continue the search after an answer by products, or finish it."""
+    """Return the state after an answer by products: the search continues, or its components are counted."""
     products = scaled_up(total, "products", state.n)
     back, d = _noise_factors(state), len(products)
     by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)
@@ -530,7 +530,7 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     largest = found[1:, 0].reshape(-1, DRAWS)
 
     def noise(j: int, weights: Array, W: Array) -> _Noise:
-        usual = float(squares[j] @ give_back(weights, W) ** 2) / d
+        usual = float(squares[j] @ restoring_factors(weights, W) ** 2) / d
         return _Noise.of(largest[j], usual, W.shape[1], state.n)
 
     return _with_next_message(_count(state, noise))

@@ -1,6 +1,6 @@
 """The share of each component's variance between sites, by an analysis of variance of the scores.
 
-The answers to the opening contain the number and the sum of each site's rows. If the server sees single
+The answers to the opening contain the number and the sum of each site's rows. If the server sees individual
 answers, the shares therefore need no additional message.
 """
 
@@ -28,7 +28,7 @@ BY_COLUMNS, SITES = "explained_by", "explained_sites"
 SITE_SHARE_BEFORE, BY_COLUMNS_BEFORE = "site_share_before", "explained_by_before"
 BEYOND: Final = "site beyond "  # the prefix in the name of the share of the site beyond columns
 _LEVEL: Final = 0.001  # the significance level of the F tests for all components together
-_LEAST: Final = 0.1  # A difference between sites matters from this share of a component's variance on.
+_LEAST: Final = 0.1  # Smaller shares of a component's variance do not matter, even if they are significant.
 NOTHING: Final = 64.0 * np.finfo(float).eps  # A sum of squares up to this share of the first one is a rounding error.
 _ROUNDING: Final = 1e-9  # the amount by which a share may exceed 1 because of rounding
 

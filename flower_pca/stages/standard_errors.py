@@ -1,10 +1,10 @@
 """Standard errors of loadings and variances, computed from the influence of every row.
 
 Let C = sum x x' over all rows in the frame, with eigenpairs (theta_l, v_l) and scores y_j = v_j'x. To
-first order, a row changes component j by u_j, and the variance of the component by the relative amount
-w_j:
+first order, a row changes component j by u_j, and changes the variance of the component by the relative
+amount w_j:
 
-    u_j = sum_(l != j) v_l y_l y_j / (theta_j - theta_l),    w_j = y_j^2 / theta_j - 1 / n,
+    u_j = sum_(l != j) v_l y_l y_j / (theta_j - theta_l),    w_j = y_j^2 / theta_j - 1 / n.
 
 Here l runs over all d directions. An error E of C changes v_j along v_l by v_l'E v_j divided by the gap,
 and E is a sum over rows (the influence function of Critchley 1985). The variance of an estimate is
@@ -27,8 +27,8 @@ There are two kinds of errors. The first kind is for new rows at the same sites.
 site's changes are about the site's own mean, because differences between sites are not random in this
 case. A site with a single row has no mean to subtract. The second kind is for new sites. Here the
 changes of a site's rows are added up before they are squared, which is the jackknife over sites to first
-order. Clients can compute the terms of both sums. The changes of all sites add up to 0. With two sites,
-both therefore have the same squares, and a masked sum hides nothing.
+order. Clients can compute the terms of both sums. The changes of all sites add up to 0. If there are only two
+sites, their changes therefore have the same squares, and a masked sum hides nothing.
 
 If an algorithm has summed C, up to 512 leading eigenvalues and directions of C are used. Otherwise, the
 Ritz values and vectors of the algorithm's final basis are used, because these vectors have no covariance
@@ -111,7 +111,7 @@ class Errors(Stage[ErrorsState]):
 
     Clients square the influence of single rows, so nodes serve this stage only if their rules name it.
 
-    Cost: a client needs 4 n_i d p k flops, the server sends p columns of d floats, and each client sends 2 k, once.
+    Cost: a client needs 4 n_i d p k flops, the server sends p columns, and each client sends 2 k columns of d floats.
     """
 
     name: ClassVar[str] = "standard_errors"
@@ -254,12 +254,12 @@ def _check(arrays: Arrays, d: int) -> None:
     if len(W) != d or not alike or not k <= len(sizes) <= p:
         got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
         raise ProtocolError(
-            f"A message of standard errors needs directions of {labels.count(d, 'column')}, and numbers for each of "
+            f"A message for standard errors needs directions of {labels.count(d, 'column')}, and numbers for each of "
             f"them. It has {got}. {OTHER_SERVER}"
         )
     if "roots" in arrays and len(arrays["roots"]) != d:
         raise ProtocolError(
-            f"A message of standard errors has {labels.count(len(arrays['roots']), 'root')}, but {d} are needed. "
+            f"A message for standard errors has {labels.count(len(arrays['roots']), 'root')}, but {d} are needed. "
             f"{OTHER_SERVER}"
         )
 
@@ -361,7 +361,7 @@ def _warnings_of_sites(by_row: Array, by_site: Array, sites: int) -> list[str]:
     times = float(np.sqrt(np.mean(by_site**2) / rows))
     if sites < _FEWEST_SITES or times < _UNLIKE:
         return []
-    words = f"sites differ: errors by site are {times:.2g} times those by row"
+    words = f"sites differ: errors by site are {times:.2g} times as large as errors by row"
     return [
         f"{words}. For sites outside the run, use the errors by site. They are rough, because they come from "
         f"{labels.count(sites, 'site')}"

@@ -193,8 +193,8 @@ class SummedOpening(Stage[SummedState]):
     mean that follows from these sums. For the second message, clients send n_i again, the sums of x - r, the
     sums of squared deviations from r, and P_i = (X_i - r)'(X_i - r) B. The server corrects for the difference
     between r and the mean of the clients that answered, so a client may fail to answer the second message.
-    If all clients answer, no digits cancel. If values may be missing, all sums are over present values, and
-    each answer contains the number of values of each column.
+    If all clients answer, no precision is lost. If values may be missing, all sums are over present values,
+    and each answer contains the number of values of each column.
 
     Cost: a client needs 4 n_i d p flops. It sends two columns of d floats for the first message and
     p + 2 columns for the second message, and one more column each if values may be missing. The server

@@ -239,7 +239,7 @@ def cap(sizes: Array, share: float) -> Array:
         most = share * rest[m + 1] / others
     if most <= 0.0:
         raise DataError(
-            "Too few clients have rows that vary, so max_share cannot be kept. Raise max_share, or leave it out."
+            "Too few clients have rows that vary, so max_share is too small. Raise max_share, or leave it out."
         )
     positive = np.maximum(sizes, np.finfo(float).tiny)
     return np.asarray(np.minimum(1.0, most / positive))

@@ -58,7 +58,7 @@ def _describe(strategy: Any, stage: type[Stage[Any]]) -> None:
     this = signature.parameters["self"]
     strategy.__init__.__signature__ = signature.replace(parameters=[this, *own, *common])
     strategy.__doc__ = (
-        f"{strategy.__doc__}\n\nThe other keywords are those of `{base.__name__}`. "
+        f"{strategy.__doc__}\n\nThe keywords of `{base.__name__}` can be given as well. "
         f"The algorithm:\n\n{inspect.getdoc(stage)}\n\n"
         f"To use it as a strategy, call `strategy.fit(grid)` in your ServerApp:\n\n"
         f">>> from flower_pca import strategies\n"

@@ -1,4 +1,4 @@
-"""The server side of the app that `flwr run` starts: it runs what a run-config describes and saves the result.
+"""The server side of the app that `flwr run` starts. It runs what the run-config describes, and saves the result.
 
 The app imports this module late, because no node needs it, and a node's process starts with every message.
 """

@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 class FlowerStrategy(Strategy, Generic[R]):
-    """The base class of `PCAStrategy` and `TrackingStrategy`, which create the run that it drives.
+    """The base class of all strategies. It drives the runs that its subclasses create.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         timeout : float or None, default=None
             The number of seconds to wait for the answers of a round. The default is round_timeout.
         train_config : ConfigRecord or None, default=None
-            Values that the nodes get in addition to the strategy's configuration.
+            Values that the nodes get with each message, in addition to the values of the strategy.
         evaluate_config : ConfigRecord or None, default=None
             Values that the nodes get with the message of an evaluation.
         evaluate_fn : EvaluateFn or None, default=None
@@ -279,7 +279,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         return []
 
     def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> R:
-        if self._driven:  # The strategy holds the state of its hooks, so it can serve only one run.
+        if self._driven:  # The state of the hooks belongs to the strategy, so the strategy can serve only one run.
             raise ConfigError(
                 f"{type(self).__name__} is in the middle of another run, but its hooks can serve only one run at a "
                 "time. Create one strategy for each run."

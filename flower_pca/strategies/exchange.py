@@ -63,9 +63,9 @@ def exchange(
     If a node does not answer, the reason takes the place of its reply. At most `window` messages are in flight
     or have replies that wait for their turn, so memory holds at most this many replies. Each node has `timeout`
     seconds from the time when its message is sent. A silent node delays other nodes, but does not shorten their
-    time. A node is given up if a poll begins after the node's time and returns no replies. As long as replies
-    arrive, the node's reply may be among the next ones. If the SuperLink does not answer for `timeout` seconds,
-    the exchange ends, even for nodes whose messages have not been sent yet.
+    time. A node is given up if a poll begins after the node's time and returns no replies at all, because as long
+    as replies arrive, the next poll may return the reply of this node. If the SuperLink does not answer for
+    `timeout` seconds, the exchange ends, even for nodes whose messages have not been sent yet.
 
     The replies to large messages are fetched one at a time, so that the other replies stay at the SuperLink
     until their turn.
@@ -145,9 +145,9 @@ class _Exchange:
         self._call(partial(self._grid.push_messages, [message]), partial(self._store_identity, node))
 
     def look(self) -> bool:
-        """Collect the replies that have arrived, and return whether there were any.
+        """Collect the replies that have arrived, and return whether any replies have arrived.
 
-        If there were none, give up the nodes whose time is over.
+        If none have arrived, give up the nodes whose time is over.
         """
         before, began = len(self._due), time.monotonic()
         polls = [list(self._sent)]

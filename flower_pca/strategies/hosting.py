@@ -76,7 +76,7 @@ class HostingNodes(Nodes):
     def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Failure]:
         """Yield the answers of a node's clients, without the size of the node's message.
 
-        Each answer counts the bytes that the client would send by itself.
+        Each answer counts the bytes that the client would send if it were a node.
         """
         yield from self.answers(node, reply, message)
 
@@ -113,7 +113,7 @@ class HostingNodes(Nodes):
             if not clients:
                 raise ConfigError(
                     f"Node {node} is a single client, but hosted={self.node_settings.hosted!r} needs nodes that host "
-                    "several clients. Leave hosted, or clients-per-node, out."
+                    "several clients. Leave out hosted, or clients-per-node in a run-config."
                 )
             for client in clients:
                 self._assign(client, node, connected)

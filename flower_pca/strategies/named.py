@@ -1,10 +1,10 @@
 """Strategy classes, one for each algorithm and tracker.
 
-They allow editors to complete the names of strategies, and type checkers to check their keywords. A
+The classes allow editors to complete the names of strategies, and type checkers to check keywords. A
 Strategy takes the parameters of its algorithm and the keywords of `PCAStrategy` or `TrackingStrategy`.
-Type checkers read them from the TypedDicts in this module, because they cannot join two sets of keywords
-in any other way. `flower_pca.strategies` adds the signature and the text that `help` shows, both taken
-from the algorithm.
+Each TypedDict in this module joins these two sets of keywords, because type checkers cannot join them in any
+other way. `flower_pca.strategies` adds the signature and the text that `help` shows, both taken from the
+algorithm.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ each of them may send all nodes back to the opening. An answer to an opening, or
 does not show that a node can do this work, because both need less memory. In a run without an opening,
 such as the run of a tracker, an immediate failure has no such cost and does not count.
 
-`Patience` also records which nodes have sent anything in a run, because a node that stops answering
-differs from a node whose processes never start. A node that was left out is asked again after it was
-disconnected or restarted, which Flower reports.
+`Patience` also records which nodes have sent anything in a run. This distinguishes a node that stops
+answering from a node whose processes never start. A node that was left out is asked again after Flower has
+reported that it was disconnected or restarted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _IN_A_ROW: Final = 2
 
 @dataclass
 class Patience:
-    """A record of consecutive failures, which decides which nodes are left out."""
+    """A record of consecutive failures of nodes. It decides which nodes are left out."""
 
     # The nodes that have sent anything: an answer, a refusal, or an error
     speakers: set[int] = field(default_factory=set)
@@ -181,7 +181,7 @@ class Nodes:
     _began: float = 0.0  # the time at which this step began
 
     def present(self) -> list[int]:
-        """Wait until enough nodes are connected, and return those that can be asked, in the order of their keys.
+        """Wait until enough nodes are connected, and return the nodes that can be asked, in the order of their keys.
 
         If all connected nodes are left out, return immediately. The run then ends with an error about these nodes.
         """
@@ -241,8 +241,8 @@ class Nodes:
         answers = self.answers(node, reply, message)
         del reply
         if traffic.down + traffic.up > memory.LARGE:
-            # Flower's records are reference cycles, so their memory is freed only when Python collects such cycles.
-            # This could take many messages.
+            # Flower's records are reference cycles, so Python frees their memory only when it collects such cycles.
+            # Without this call, the memory could stay in use for many messages.
             gc.collect()
         for answer in answers:
             yield carried(answer, traffic)
@@ -475,9 +475,9 @@ class Nodes:
         return self.take(node, answer, message)
 
     def no_answer(self, node: int, reply: Message | str) -> Failure:
-        """Return the failure of a client that is silent, or for which Flower has sent an error.
+        """Return the failure of a client that has not answered, or for which Flower has sent an error.
 
-        An error counts as silence if it means that no process can answer.
+        An error counts as a missing answer if it means that no process can answer.
         """
         if isinstance(reply, str) and reply in _UNASKED.values():
             return Failure(node, reply, unasked=True)
@@ -555,7 +555,7 @@ class Nodes:
         return None
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
-        """Return why a node is silent. If it has never answered, suggest to check whether its processes start."""
+        """Return a text about a node that has not answered. If it has never answered, suggest to look at its log."""
         if node not in self._patience.speakers:
             otherwise = _MUTE
         return ": ".join(filter(None, [why, otherwise]))
@@ -586,7 +586,7 @@ class Nodes:
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)
 
     def _too_many_rows(self, arrays: Arrays) -> str:
-        """Return why an answer reports more rows than `max_rows` allows, or an empty string if it does not."""
+        """Return a text if an answer reports more rows than `max_rows` allows, or else an empty string."""
         most = self.node_settings.max_rows
         # Steps of a tracker report the number of rows as `rows`, and all other stages as `n`.
         said = [arrays[name] for name in ("n", "rows") if name in arrays]

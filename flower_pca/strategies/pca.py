@@ -75,7 +75,7 @@ class Standardize(FlowerStrategy[Scaling]):
 
     @property
     def algorithm(self) -> ScalingOnly:
-        """The stage that the run is named after."""
+        """The stage that gives the run its name."""
         return ScalingOnly()
 
     def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:

@@ -1,9 +1,9 @@
 """The client's part of tracking: take the batch of a step, complete it, and answer with products of the batch.
 
-`respond` does all of this. In a new step, it takes a batch from the stream. In a new lap, it completes the batch again.
-It answers every message with a product with the completed rows. The tracker's `complete` fills missing entries and
-finds outliers. `add_aligned` adds up the first answers, because a client without rows does not know the number of
-columns.
+`respond` does all of this. In a new step, it takes a batch from the stream. A step may have several laps, and in each
+new lap, `respond` completes the batch again. It answers every message with a product of the completed rows. The
+tracker's `complete` fills missing entries and finds outliers. `add_aligned` sums the first answers, in which a client
+without rows does not know the number of columns.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
-# The counts of a completed batch, in the order of "counts" in a client's memory.
+# These are the counts of a completed batch, in the order of "counts" in a client's memory.
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")
-# The counts that each answer has.
+# Each answer has these counts.
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
-# The sums that an answer also has if the message requests `columns`.
+# If the message requests `columns`, an answer also has these sums.
 BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
 
 
@@ -51,7 +51,7 @@ Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Fill
 
 
 def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
-    """Return the answer of a client, and its new memory. `complete` fills the missing entries of rows from a basis.
+    """Return the answer of a client, and its new memory. `complete` fills missing entries of rows from a basis P.
 
     The memory has the batch and its completion, for further messages of the step, and the position in a queue. If a
     client has lost its memory, it takes the batch again.
@@ -114,7 +114,13 @@ def lasting(memory: Arrays) -> Arrays:
 
 
 def resume(memory: Arrays, data: Stream) -> Arrays:
-    """Return the memory of a client that continues with a new stream object, which must have the same rows."""
+    """Return the memory of a client that continues with a new stream object.
+
+    Raises
+    ------
+    ConfigError
+        If the stream has different rows in the current step.
+    """
     if "at" not in memory or not data.at_rest:
         return memory
     step = int(memory["at"][0])
@@ -126,8 +132,8 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
         rows = taken.rows
     if not np.array_equal(rows, batch, equal_nan=True):
         raise ConfigError(
-            f"The checkpoint belongs to a run with other rows at {data.who}, step {step}. Give the rows of that run, "
-            "or choose another checkpoint."
+            f"The checkpoint belongs to a run with different rows at {data.who}, step {step}. Give the rows of that "
+            "run, or choose another checkpoint."
         )
     return {**memory, "left": np.array(taken.left)}
 
@@ -153,7 +159,7 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
 
 
 def require_columns(columns: int, own: int, who: str) -> None:
-    """Require rows to have as many columns as earlier rows of the run."""
+    """Raise a DataError if rows do not have as many columns as earlier rows of the run."""
     if columns != own:
         raise DataError(
             f"The rows of {who} have {labels.count(own, 'column')}, but the run has had {columns} so far. Give all "
@@ -162,7 +168,10 @@ def require_columns(columns: int, own: int, who: str) -> None:
 
 
 def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
-    """Return the product L'(L B), or (I - PP')L'(L (I - PP')B) if it was requested, with the counts of the batch."""
+    """Return the product L'(L B) of the completed rows L and a block B, with the counts of the batch.
+
+    If the message requests the part outside its basis P, return the product (I - PP')L'(L (I - PP')B) instead.
+    """
     if "Y" not in memory:
         # A client without rows may not know the number of columns.
         d, width = shape_of(arrays)
@@ -170,7 +179,7 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
             S = np.zeros((0, int(arrays["width"])))
         else:
             S = np.zeros((d, width))
-        # The answer has all names, because answers are added up. `left` is needed to decide whether the run ends.
+        # The answer has all names, because answers are summed. `left` is needed to decide whether the run ends.
         answer = {"S": S, **{name: np.array(0.0) for name in COUNTS}, "left": memory["left"]}
         if "columns" in arrays:
             answer |= {name: np.zeros(len(arrays["P"])) for name in BY_COLUMN}
@@ -178,7 +187,7 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     L = memory["L"]
     B = arrays.get("block")
     if B is None:
-        B = _draw(arrays, L, widest)
+        B = _drawn_block(arrays, L, widest)
     outside = "outside" in arrays
     if outside:
         B = linalg.complement(B, arrays["P"])
@@ -212,12 +221,12 @@ def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
-def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
+def _drawn_block(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
     width = min(int(arrays["width"]), L.shape[1])
     if widest is not None and width > widest(*L.shape):
         raise ProtocolError(
-            f"The message asks for a width of {width}, but a node reserves memory by the rows of its batch, which are "
-            "too few for this many columns. Ask for fewer columns."
+            f"The server requests a product of {width} columns, but a node may use only memory in proportion to its "
+            "batch, which has too few rows. Request fewer columns."
         )
     return linalg.random_basis(L.shape[1], width, int(arrays["seed"]))
 
@@ -229,7 +238,7 @@ def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
 
 
 def fault_of(reply: Arrays) -> str:
-    """Return what is wrong with the counts of an answer, or "". The text continues a sentence after "An answer"."""
+    """Describe what is wrong with the counts of an answer, in words that follow "An answer". Return "" for no fault."""
     counts = {name: float(reply[name]) for name in COUNTS if name in reply}
     if min(counts.values(), default=0.0) < 0.0:
         return "has a count below 0"
@@ -254,7 +263,10 @@ def with_each(merge: Merge) -> Merge:
 
 
 def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """Add the answer to a first message. If a client has no rows, its product has no rows, and counts as zero."""
+    """Return the sum of the answers so far and one more answer to a first message.
+
+    If a client has no rows, its product has no rows, and counts as zero.
+    """
     if total is None:
         return add(None, client, reply)
     S = total["S"]

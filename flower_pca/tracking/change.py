@@ -41,18 +41,18 @@ from flower_pca.tracking.solver import Solver
 
 _LEAST: Final = 15  # minimum number of steps for a level
 _NEWEST: Final = 600  # maximum number of steps that are kept for the level
-# The minimum MAD of logarithms, because the MAD of data without noise is 0.
+# The MAD of logarithms counts as at least this much, because the MAD of data without noise is 0.
 _LEAST_MAD: Final = 0.02
-_OLDER: Final = 3  # number of newest bases that a batch is compared with
+_OLDER: Final = 3  # number of previous bases that a batch is compared with
 # If the largest of the four values is more than this many times the smallest, a batch had an outlying row.
 _WILD: Final = 30.0
-# The distance between the level and an alarm, in logarithms. Values from heavy tails exceed the level only by little.
+# An alarm is this far above the level, in logarithms. Values from heavy tails exceed the level only by little.
 _MARGIN: Final = 0.3
-# An additional distance, in logarithms, if a step is compared with the few steps of its phase, whose tail is unknown.
+# This distance is added if a step is compared with the few steps of its phase, because their tail is unknown.
 _SEASONAL: Final = 0.4
 # After a batch with an outlying row, rows completed with its basis may have this many times the usual value.
 _SPOILED: Final = 8.0
-# The minimum number of steps after a change that show the usual size of the statistic from then on.
+# At least this many steps after a change are needed to show the usual size of the statistic from then on.
 _FEW: Final = 4
 
 
@@ -130,7 +130,7 @@ class Quiet:
         return _exceeded_at_rate(self.quiet, rate)
 
     def learnt(self, *values: float) -> Self:
-        """Return the state with the values of more steps without a change."""
+        """Return the state with these values of further steps without a change."""
         return replace(self, quiet=np.append(self.quiet, values)[-_NEWEST:])
 
     def judge(self, value: float, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
@@ -139,36 +139,39 @@ class Quiet:
         level = self.level(now.rate)
         if level is None:
             known = replace(self.learnt(value), waiting=(*self.waiting, now.number))
-            return known._first(now)
+            return known._judge_without_level(now)
         offset = self.season.offset(now.number)
         value -= offset
-        alarm = max(level + _MARGIN, now.floor, self._since_change(now.rate)) + (_SEASONAL if offset else 0.0)
+        alarm = max(level + _MARGIN, now.floor, self._alarm_since_change(now.rate)) + (_SEASONAL if offset else 0.0)
         if now.looks and value > alarm:
-            return ChangeVerdict(alarm + offset, True), self._alarmed(
+            return ChangeVerdict(alarm + offset, True), self._after_alarm(
                 value, now.number, max(level + _MARGIN, now.floor)
             )
         if now.since < now.pause // 2:
-            return ChangeVerdict(alarm + offset, False), self._anew()
+            return ChangeVerdict(alarm + offset, False), self._in_pause()
         if self.after is None:
             known = self.learnt(value)
         else:
             known = self._with_values_since(np.append(self.after, value), level)
         return ChangeVerdict(alarm + offset, False), known._restored_if_quiet(now.rate)
 
-    def _alarmed(self, value: float, number: int, level: float) -> Self:
-        """Return the state after an alarm. If it reveals a period, the effect of the phase is subtracted."""
+    def _after_alarm(self, value: float, number: int, level: float) -> Self:
+        """Return the state after an alarm. If the alarm reveals a period, the effect of the phase is subtracted."""
         season = self.season.with_alarm(number, level)
         if season.period == self.season.period:
             return replace(self, after=np.array([value]), season=season)
-        return replace(self, quiet=season.without_it(), after=None, older=None, season=season)
+        return replace(self, quiet=season.without_phase_effect(), after=None, older=None, season=season)
 
-    def _since_change(self, rate: float) -> float:
-        """Return the lowest logarithm of an alarm by the values since the last change, or -inf if there are too few."""
+    def _alarm_since_change(self, rate: float) -> float:
+        """Return the lowest logarithm that is an alarm among the values since the last change.
+
+        Return -inf if there are too few of these values.
+        """
         if self.after is None or len(self.after) < _FEW:
             return -np.inf
         return _exceeded_at_rate(self.after, rate) + _MARGIN
 
-    def _anew(self) -> Self:
+    def _in_pause(self) -> Self:
         """Return the state in the steps right after a change, whose values are ignored."""
         if self.after is not None and len(self.after) <= 1:
             return self
@@ -201,8 +204,11 @@ class Quiet:
         quiet = np.append(self.older, newest[newest <= level])
         return replace(before, quiet=quiet[-_NEWEST:])
 
-    def _first(self, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
-        """Return the verdict on a step without a level so far. If this step has a level, test all earlier steps."""
+    def _judge_without_level(self, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
+        """Return the verdict on a step before which there was no level, and the state after the step.
+
+        If there is a level now, test all earlier steps with it.
+        """
         level = self.level(now.rate)
         if level is None:
             return ChangeVerdict(None, False), self
@@ -255,7 +261,7 @@ class Baseline:
         return min(four)
 
     def usual(self, rows: int) -> float:
-        """Return the logarithm of the expected level of noise in a batch with this many rows, up to a constant.
+        """Return the logarithm of the expected statistic of noise in a batch with this many rows, up to a constant.
 
         Return 0 while too few bases are known.
         """
@@ -278,7 +284,10 @@ class Baseline:
 
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
-    """Return the largest eigenvalue outside each of these subspaces, from the Ritz pairs of the solver."""
+    """Return the largest eigenvalue outside each of these subspaces, from the Ritz pairs of the solver.
+
+    Return () if there are no subspaces.
+    """
     if not bases:
         return ()
     vectors, values = solver.ritz_pairs()

@@ -44,7 +44,7 @@ FALL: Final = float(np.log(10.0))  # smallest logarithm of a fall that is report
 _BEFORE: Final = 3  # number of earlier steps that are kept for comparisons
 _EXACT: Final = 1e-12  # Rounding errors leave up to this share of a column's mean square in a variance that is 0.
 _PART: Final = 0.5  # A column is named if its value is at least this share of the largest value.
-_WORTH: Final = np.log(1.5)  # A site is named if the logarithm of one of its figures changes by at least this much.
+_WORTH: Final = np.log(1.5)  # A site is named only if the logarithm of one of its figures changes by at least this.
 _RETURNS: Final = 2  # A column that has returned this often to an earlier variance counts as alternating.
 _FORGET: Final = 0.02  # The range of a column's logarithms shrinks by this much at both ends per step.
 _TINY: Final = float(np.finfo(float).tiny)
@@ -141,15 +141,15 @@ def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, Col
     """Return the statistics of a step, the columns and sites that a change would name, and the figures to keep."""
     clients = (*known.clients, *sorted(batch.each.keys() - set(known.clients)))
     columns, sites, returns = batch.columns(), batch.sites(clients), known.returns
-    found, named = dict[str, float](), nobody()
-    parts = [_parts(batch, P) for P in batch.bases]
+    found, named = dict[str, float](), no_names()
+    parts = [_factor_and_coordinates(batch, P) for P in batch.bases]
     pairs = zip(parts, known.sizes, strict=False)
     inside = [_extremes_inside(*one, size, batch.rows) for one, size in pairs]
     falls = tuple(one[0] for one in inside)
     rises = tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
     if min(len(known.columns), len(known.falls), len(inside)) == _BEFORE:
-        up, down, returns = _jumps(columns, known)
+        up, down, returns = _rises_and_falls(columns, known)
         few = min(batch.rows, *known.rows)
         # The maximum avoids the logarithm of 0 if there are no more rows than components.
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
@@ -181,8 +181,8 @@ def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, Col
     )
 
 
-def _parts(batch: Batch, P: Array) -> tuple[Array, Array]:
-    """Return F and P'F, where F F' = C as far as the solver knows C."""
+def _factor_and_coordinates(batch: Batch, P: Array) -> tuple[Array, Array]:
+    """Return F and P'F, where F F' approximates C, the sum of L'L over the completed rows L of all clients."""
     vectors, values = batch.solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return scaled, P.T @ scaled
@@ -195,7 +195,11 @@ def _squares_outside(scaled: Array, inside: Array, P: Array) -> Array:
 
 
 def _extremes_inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
-    """Return how far P'CP is at most below and above the eigenvalues of P, in logarithms, and the two directions."""
+    """Return the largest fall and rise of P'CP along a direction of P, in logarithms, and these two directions.
+
+    The arguments are F and P'F from `_factor_and_coordinates`, the eigenvalues of P per row (`size`), and the number of
+    rows. The fall and the rise are relative to these eigenvalues.
+    """
     root = np.sqrt(np.maximum(size, _TINY))
     half = inside / root[:, None] / np.sqrt(rows)
     values, W = linalg.eigh_descending(half @ half.T)
@@ -203,7 +207,7 @@ def _extremes_inside(scaled: Array, inside: Array, size: Array, rows: int) -> tu
     return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
 
 
-def _jumps(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
+def _rises_and_falls(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
     """Return the smallest rise and fall of each column over the four comparisons, and its number of returns.
 
     The variation that few entries cause is subtracted. A column that has returned often enough is compared with the
@@ -246,14 +250,17 @@ def _earlier_range(known: ColumnsSeen) -> Array:
 
 
 def _largest_columns(sizes: Array) -> Array:
-    """Return the columns with the largest values, largest first, padded with -1."""
+    """Return the positions of the columns with the largest values, largest first, padded with -1."""
     order = np.argsort(-sizes, kind="stable")[:NAMED]
     least = _PART * sizes[order[0]]
     return _padded(order[sizes[order] >= least])
 
 
 def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
-    """Return the clients whose misfit or energy has changed most, in the same direction in all four comparisons."""
+    """Return the positions of the clients whose misfit or energy has changed most, padded with -1.
+
+    A figure counts as changed if it has changed in the same direction in all four comparisons.
+    """
     tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
     present = [client for client in tables[0] if all(client in table for table in tables)]
     if not present:
@@ -268,7 +275,7 @@ def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     return _padded(np.array(present)[order[moves[order] >= least]])
 
 
-def nobody() -> Array:
+def no_names() -> Array:
     """Return the figures of a step that names no columns and no sites."""
     return np.full(FIGURES, -1.0)
 

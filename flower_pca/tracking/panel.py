@@ -97,12 +97,12 @@ class Finding:
     statistic: float = np.nan
     level: float = np.nan
     kind: int = 0
-    named: Array = field(default_factory=columns.nobody)
+    named: Array = field(default_factory=columns.no_names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moment(StreamPosition):
-    """A finished step, with all figures that a detector needs.
+    """The figures of a finished step that a detector needs.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Panel:
 
     def judge(self, now: Moment) -> tuple[Finding, Panel]:
         """Return the outcome of a step, by levels that are learned from the stream, and the panel after the step."""
-        found, named, of_columns = dict[str, float](), columns.nobody(), self.columns
+        found, named, of_columns = dict[str, float](), columns.no_names(), self.columns
         statistic = self.baseline.statistic(now.outside)
         nothing, usual = _ROUNDING * now.size, self.baseline.usual(now.rows)
         if statistic is not None:

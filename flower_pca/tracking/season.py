@@ -22,10 +22,10 @@ import numpy as np
 from flower_pca.base.linalg import Array
 
 _KEPT: Final = 150  # number of steps whose values are kept; the longest period is half of this number
-_ALARMS: Final = 10  # number of newest alarms that are kept
+_ALARMS: Final = 10  # maximum number of alarms that are kept, newest last
 _LOUD: Final = 0.35  # maximum share of steps in other phases that may be loud
 _SAME: Final = 8  # maximum number of steps of the same phase with which a step is compared
-# Minimum number of consecutive loud steps of a phase. Two are not enough, because any two alarms fit a period.
+# A period needs this many consecutive loud steps of a phase. Two are not enough, because any two alarms fit a period.
 _LEAST: Final = 3
 _FEWEST: Final = 2  # minimum number of steps of a phase from which its usual value is computed
 _APART: Final = 3.0  # A phase differs from all steps if its median is more than this many MADs from their median.
@@ -38,7 +38,7 @@ class Season:
     Attributes
     ----------
     numbers : tuple of int
-        The numbers of the steps, oldest first.
+        The numbers of the steps with these values, oldest first.
     values : ndarray
         The logarithms of the statistic in these steps.
     alarms : tuple of int
@@ -58,14 +58,14 @@ class Season:
 
     def with_alarm(self, number: int, level: float) -> Self:
         """Return the season with one more alarm, and with the period of alarms if this alarm reveals it."""
-        found = [self._between(earlier, number, level) for earlier in reversed(self.alarms)]
+        found = [self._period_since(earlier, number, level) for earlier in reversed(self.alarms)]
         if self.alarms:
             found.append(self._period_before(number, level))
         period = next((p for p in found if p), self.period)
         return replace(self, alarms=(*self.alarms, number)[-_ALARMS:], period=period)
 
     def offset(self, number: int) -> float:
-        """Return the usual difference between steps of this phase and all steps, or 0 if they are alike."""
+        """Return the usual difference between values of this step's phase and all values, or 0 if they are alike."""
         if not self.period:
             return 0.0
         same = [self._known[j] for j in self._phase(number) if j in self._known and j != number]
@@ -75,7 +75,7 @@ class Season:
         apart = float(np.median(same[-_SAME:])) - middle
         return apart if abs(apart) > _APART * float(np.median(np.abs(self.values - middle))) else 0.0
 
-    def without_it(self) -> Array:
+    def without_phase_effect(self) -> Array:
         """Return the values minus the effect of their phase, which is estimated from the other steps of the phase."""
         return np.array([value - self.offset(j) for j, value in zip(self.numbers, self.values, strict=True)])
 
@@ -88,7 +88,7 @@ class Season:
         first = self.numbers[0]
         return range(first + (number - first) % self.period, self.numbers[-1] + 1, self.period)
 
-    def _between(self, earlier: int, number: int, level: float) -> int:
+    def _period_since(self, earlier: int, number: int, level: float) -> int:
         """Return the shortest period that fits both alarms and at least three consecutive loud steps, or 0."""
         for period in range(2, min(number - earlier, _KEPT // 2) + 1):
             if (number - earlier) % period == 0 and self._is_period(period, earlier - period, number, level):

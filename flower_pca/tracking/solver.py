@@ -12,7 +12,7 @@ from flower_pca.base.linalg import Array, Power
 
 # A Ritz value below this share of the largest counts as 0, so that its vector is not improved by a power step.
 _NULL: Final = 1e-8
-# The maximum error that rounding may cause, including the fixed-point numbers of masks.
+# Rounding, including the fixed-point numbers of masks, may cause an error of at most this size.
 _ROUNDED: Final = 1e-8
 _TINY: Final = float(np.finfo(float).tiny)
 _EPS: Final = float(np.finfo(float).eps)
@@ -75,7 +75,7 @@ class Solver:
         return replace(cls.krylov(start, r=r), power=Power.of(start))
 
     def step(self, S: Array, qr_every: int) -> Solver:
-        """Return the solver after it has received the product S = C block, which may contain noise."""
+        """Return the solver after it has received S, the product of C and the block. S may contain noise."""
         if self.power is None:
             return self._extend(S)
         products = self.products + 1
@@ -234,21 +234,21 @@ class Solver:
 
 
 def _acceptable_error(values: Array, tol: float, gap: float) -> float:
-    """Return the largest acceptable error: tol, or the rounding error if it is larger, as it is with a small gap."""
+    """Return the largest acceptable error: the tolerance, or the rounding error if a small gap makes it larger."""
     rounding = 64.0 * _EPS * float(values[0])
     return max(tol, rounding / max(gap, _TINY))
 
 
 def _gap(values: Array, r: int) -> float:
-    """Return the gap between the r-th value and the next value, which counts as 0 if it is not known."""
+    """Return the gap between the r-th value and the next value. If the next value is not known, it counts as 0."""
     following = float(values[r]) if len(values) > r else 0.0
     return float(values[r - 1]) - following
 
 
 def beside(P: Array, p: int, seed: int) -> Array:
-    """Return p random orthonormal columns that are orthogonal to P, and the same on every machine.
+    """Return p random orthonormal columns that are orthogonal to P. They are the same on every machine.
 
-    The random numbers are uniform between -1 and 1, which is much cheaper than `random_block`.
+    They are made from numbers that are uniform between -1 and 1, which is much cheaper than `random_block`.
     """
     drawn = np.random.PCG64(seed).random_raw(len(P) * p)
     bits = drawn >> np.uint64(11)

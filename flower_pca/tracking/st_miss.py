@@ -155,7 +155,7 @@ def _norms(E: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", E, E)))
 
 
-# The default size of the smallest outlier, in multiples of a row's root mean square.
+# By default, the smallest outlier has this size, in multiples of a row's root mean square.
 _DEFAULT_SIZE: Final = 1.8
 # According to the paper, the error of s is at most 7 xi, which is 7 / 15 of the smallest outlier. This is less than
 # half, so the support is exact.

@@ -24,8 +24,8 @@ from flower_pca.tracking.solver import Solver
 FIGURES: Final = (  # The figures of a step, by name.
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
-_TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # figures that are added up over steps
-# The number of products of a probe, the power method on the part of a batch outside the old subspace.
+_TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # figures whose sums over all steps are kept
+# A probe, the power method on the part of a batch outside the old subspace, takes this many products.
 _PROBES: Final = 15
 
 
@@ -213,14 +213,20 @@ class TrackState:
         return self.untold and self.steps is None and not begun and not (self.sums["rows"] or self.sums["left"])
 
     def lines(self, newest: int) -> Array:
-        """Return the newest steps of the record as rows of a matrix."""
+        """Return the last `newest` steps of the record as rows of a matrix, or an empty array if `newest` is 0."""
         if newest:
             first = len(self.record) - newest
             return np.stack([step.line() for step in self.record[first:]])
         return np.zeros(0)
 
     def until(self, steps: int | None) -> TrackState:
-        """Return the state with this total number of steps, including the current one."""
+        """Return the state with this total number of steps to take, or None to continue as long as there are rows.
+
+        Raises
+        ------
+        ConfigError
+            If the run has already ended, or has already begun a later step.
+        """
         over = self.ended or self.closing
         if over and steps not in (None, self.step):
             raise ConfigError(
@@ -367,7 +373,7 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
 def moment(
     state: TrackState, detector: Detector, basis: Array, values: Array, beyond: tuple[float, ...], solver: Solver | None
 ) -> Moment:
-    """Return the finished step with this basis, with all figures that a detector needs."""
+    """Return the figures of the finished step that a detector needs. `basis` is the basis at the end of the step."""
     rows, batch = int(state.sums["rows"]), None
     if solver is not None and state.by_column is not None:
         batch = Batch(
@@ -398,11 +404,11 @@ def moment(
 def skip(state: TrackState) -> TrackState:
     """Return the state for the next step if clients do not have enough rows for a first basis.
 
-    The skipped step is not recorded.
+    The skipped step is not recorded. If it is the last step, raise a DataError.
     """
     if state.last:
         so_far = f" in {labels.count(state.step + 1, 'step')}" if state.step else ""
         raise DataError(
-            f"No client has had a row other than zeros{so_far}. Wait for rows before you start, or ask for more steps."
+            f"No client has had a nonzero value{so_far}. Wait for rows before you start, or ask for more steps."
         )
     return replace(state, step=state.step + 1, sums={}, clients=())

@@ -1,9 +1,9 @@
 """`Tracker`: the server's part of tracking. A step is one batch at every client, and takes a few messages.
 
 This module is the state machine of a run. In every step, a `Solver` requests products until it has the leading
-eigenvectors. If the run looks for changes and uses the power method, a step begins with a probe. `server` passes each
-sum to the probe or to the solver. `_after_product` ends a pass over the batch, `_end_step` ends a step, and
-`_solver_and_probe` sets up the next step.
+eigenvectors. If the run looks for changes and uses the power method, a step begins with a probe: a second solver, for
+the part of the batch outside the old subspace. `server` passes each sum to the probe or to the solver. `_after_product`
+ends a pass over the batch, `_end_step` ends a step, and `_solver_and_probe` sets up the next step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, left_over, moment, probe_on, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
-# The minimum of each integer setting.
+# These are the minimum values of the integer settings.
 _MINIMA: Final = {
     "reuse": 0,
     "oversample": 0,
@@ -86,8 +86,8 @@ class Tracker(Stage[TrackState]):
     oversample : int, default=2
         The number of random columns in addition to the old basis, for "krylov".
     keep : int, default=1000
-        The number of newest steps whose bases and figures are in the result. For earlier steps, the result has only
-        totals.
+        The maximum number of steps whose bases and figures are in the result. If there are more steps, the result has
+        the newest steps, and only totals of earlier steps.
     """
 
     by_row: ClassVar[bool] = True
@@ -182,7 +182,9 @@ class Tracker(Stage[TrackState]):
         return parts
 
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
-        """Return bounds on an answer. S is bounded once there is a product with the same rows, and counts are never.
+        """Return bounds on the values of an answer, with 0 for values that have no bound.
+
+        S has a bound once there is a product with the same rows, and counts have no bound.
 
         A completed row is l = Pa + e, where e is the residual of the entries that were kept, so |l|^2 <= 2 |P'l|^2 + 8
         |e|^2. The sum of the Ritz values is at least sum |P'l|^2, because the first block contains P. The norm |S| is
@@ -304,7 +306,7 @@ class Tracker(Stage[TrackState]):
         return self._solver(P, P.shape[1]), probe
 
     def _restart(self, state: TrackState, solver: Solver) -> TrackState:
-        """Return the state in which the step starts again because other clients have answered.
+        """Return the state in which the step starts again, because the set of answering clients has changed.
 
         The message is counted, so that a step ends even if the clients keep changing.
         """

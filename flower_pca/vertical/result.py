@@ -1,8 +1,9 @@
-"""A run in which parties hold different columns, and its result.
+"""A run in which parties hold different columns, and the result of such a run.
 
 All parties know the scores and the variances. The loadings of a column stay with the party that has
-the column. A simulation has the loadings of all parties: `with_parts` puts them side by side, and the
-result equals a PCA of the pooled table. A deployment has no loadings, so `components_` has no columns.
+the column. A simulation collects the loadings of all parties: `with_parts` puts them side by side, and the
+result equals a PCA of the pooled table. A deployment does not collect loadings, so `components_` has no
+columns.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ BY_POSITION: Final = (
 
 
 def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str]) -> Run:
-    """Return a run in which parties hold different columns. It needs all parties, because no party can stand in for
-    another.
+    """Return a run in which parties hold different columns.
+
+    The run needs all parties until its end, because no other party has the columns of a missing party.
     """
     summed = config.mask is not None
     gaps = config.missing != "error"
@@ -66,12 +68,12 @@ O = TypeVar("O", bound=Array | None)
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ColumnsResult(PCAResult):
-    """Hold the principal components of a table whose columns are at different parties.
+    """The principal components of a table whose columns are at different parties.
 
-    `local` contains the own results of parties that have shared them. `local[party]["components"]` holds
-    a party's loadings as rows. `components_`, `mean_`, `scale_` and `fill_` cover the columns of these
-    parties, side by side in the order of the parties. Each component's largest score, not its largest
-    loading, is positive.
+    `local` contains the local results of parties that have shared them. `local[party]["components"]`
+    contains a party's loadings as rows. `components_`, `mean_`, `scale_` and `fill_` cover the columns of
+    these parties, side by side in the order of the parties. The signs of components are chosen so that each
+    component's score with the largest absolute value is positive.
 
     Attributes
     ----------
@@ -161,17 +163,17 @@ class ColumnsResult(PCAResult):
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:
-        """Return the projection of new people onto a party's loadings, from its node's file: see `loadings`.
+        """Return the projection of new people onto a party's loadings, read from the file of the party's node.
 
         Raises
         ------
         DataError
-            If the file does not contain a party's own result.
+            If the file does not contain a party's local result.
         """
         header, own = files.read(path, "own result")
         if not {"components", "scores"} <= own.keys() or "rows" not in header:
             raise DataError(
-                f"{path_text(path)} does not contain a party's own result of a run over columns. Give a file that a "
+                f"{path_text(path)} does not contain a party's local result of a run over columns. Give a file that a "
                 "node or run --save-local has written.",
                 place=str(path),
             )
@@ -197,7 +199,7 @@ class ColumnsResult(PCAResult):
         return float("nan")
 
     def loadings(self, party: int | str) -> Projection:
-        """Return the projection of new people onto a party's loadings, with the frame of its columns.
+        """Return the projection of new people onto a party's loadings, with the center and scale of its columns.
 
         Parameters
         ----------
@@ -267,14 +269,14 @@ class ColumnsResult(PCAResult):
         return self._columns
 
     def table(self) -> str:
-        """Return the variances as plain text, with the heaviest columns if all parties have shared their loadings."""
+        """Return the variances as plain text, with the columns of largest weight if all loadings are shared."""
         table = super().table()
         if self.whole:
             return table
         return f"{table}\nLoadings stay with their parties."
 
     def _names_of(self, party: int, names: Array) -> Array:
-        """Return the names that a party uses for its columns, without the party's name in front of them."""
+        """Return the names that a party uses for its columns, without the name of the party as a prefix."""
         before = f"{labels.client_name(self.site_names, party)}/"
         if all(str(name).startswith(before) for name in names):
             return labels.texts([str(name).removeprefix(before) for name in names])
@@ -282,12 +284,12 @@ class ColumnsResult(PCAResult):
 
     @property
     def frame(self) -> Frame:
-        """The coordinates to which the components refer, for the columns of all parties."""
+        """The centering and scaling of the columns of all parties, to which the components refer."""
         self._require_whole()
         return super().frame
 
     def inverse_transform(self, scores: Array) -> Array:
-        """Return the rows, (n, d), with these scores and no part outside the components, for all parties' columns."""
+        """Return the rows, (n, d), in the span of the components that have these scores, with all parties' columns."""
         self._require_whole()
         return super().inverse_transform(scores)
 
@@ -304,7 +306,7 @@ class ColumnsResult(PCAResult):
     def _require_whole(self) -> None:
         if not self.whole:
             raise ConfigError(
-                f"Only {len(self.spans_)} of {self.parties_} parties have shared their loadings, but this step needs "
+                f"Only {len(self.spans_)} of {self.parties_} parties have shared their loadings, but this method needs "
                 "the loadings of all parties. Let each party project its own columns."
             )
 

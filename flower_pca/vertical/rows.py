@@ -2,8 +2,8 @@
 
 Let X_p be the n x d_p table of a party, centered and scaled. A `PartyColumns` holds T = X_p', so a
 product T'(T Q) is X_p (X_p' Q). The sum of these products over all parties is XX' Q for the pooled
-table X. Therefore every algorithm for rows also works for columns. A party has its columns of all
-people, so it computes means and scales alone, and nobody else needs to know them.
+table X. Therefore every algorithm for rows also works for columns. A party has the values of all people in
+its columns, so it computes means and scales alone, and does not send them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import Split
 from flower_pca.stages.opening import in_brief
 
-_CONSTANT_ROUNDINGS: Final = 8.0  # A deviation of at most this many roundings of the mean counts as 0.
-_LEAST_VALUE: Final = 1e-145  # Squares of smaller numbers lose digits to underflow.
-# The largest sum of squares that is accepted in each precision
+# A standard deviation of at most this multiple of the mean's rounding error counts as 0.
+_CONSTANT_ROUNDINGS: Final = 8.0
+_LEAST_VALUE: Final = 1e-145  # smallest value whose square does not lose precision by underflow
+# For each precision, this is the largest sum of squares that is accepted.
 _LARGEST_SQUARES: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
 
 
@@ -45,7 +46,7 @@ class PartyColumns(LocalData):
     data : LocalData
         The party's rows, n x d_p.
     split : Split
-        How the party prepares its columns.
+        The description of how the party centers, scales and fills its columns.
     """
 
     FILE: ClassVar[str] = "-columns"  # the suffix of a file with columns, after the name of the file with the rows
@@ -61,7 +62,7 @@ class PartyColumns(LocalData):
         if not float(self.squares.sum()) <= _LARGEST_SQUARES[self.dtype]:
             raise DataError(
                 f"The data of {self.who} has entries that are too large: at most 1e+65 is possible, or 1e+16 in "
-                "single precision. Scale the data, or correct it."
+                "single precision. Use larger units, or correct the data."
             )
 
     @property
@@ -88,7 +89,7 @@ class PartyColumns(LocalData):
 
     @functools.cached_property
     def heading(self) -> Heading:
-        """The number of people and the digest of their ids."""
+        """The number of people and the digest of their ids, by which the server compares the parties."""
         if self.row_ids is None:
             return Heading(self.d, people=True)
         return Heading(self.d, ids.digest(self.row_ids, self.split.salt), people=True)
@@ -113,14 +114,16 @@ class PartyColumns(LocalData):
         return self
 
     def party_result(self, U: Array, values: Array) -> dict[str, Array]:
-        """Return the arrays that the party keeps: its loadings X_p'u / sqrt(theta) as rows, its frame, and scores.
+        """Return the arrays that the party keeps: loadings, variances, scores, and the center and scale of its columns.
+
+        The loadings X_p'u / sqrt(theta) for an eigenvector u with eigenvalue theta are a row of "components".
 
         Parameters
         ----------
         U : ndarray of shape (n, k)
             Eigenvectors of XX'.
         values : ndarray
-            The eigenvalues of these eigenvectors. If an eigenvalue is only rounding, its loadings are zeros.
+            The eigenvalues of these eigenvectors. If an eigenvalue is only rounding error, its loadings are zeros.
         """
         sizes = np.sqrt(np.maximum(values, 0.0))
         rounding = np.sqrt(len(U) * np.finfo(np.float64).eps)
@@ -149,7 +152,7 @@ class PartyCounts(Layer):
 
 
 def _transpose(framed: LocalData, order: Array) -> Array:
-    """Return framed rows as columns, with people in this order. The only copy is written block by block."""
+    """Return the transpose of centered and scaled rows, with people in this order. It is written block by block."""
     columns = np.empty((framed.d, framed.n), dtype=framed.dtype)
     places, start = np.argsort(order), 0
     for block in framed.dense():
@@ -211,7 +214,7 @@ def _scale(table: LocalData, split: Split) -> Array | None:
 
 
 def _refuse(table: LocalData, bad: Array, found: str, why: str = "", *, then: str) -> None:
-    """Raise DataError if any column is bad, with a message that names the bad columns: "There `found` in ..."."""
+    """Raise DataError if any column is bad. The message is "There `found` in column ... `why`. `then`"."""
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)

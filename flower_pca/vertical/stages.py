@@ -1,9 +1,9 @@
 """The first and the last stage of a run in which parties hold different columns of the same people.
 
-In such a run, the data of a client are `PartyColumns`: its columns are the rows, and the n people are
-the features. In `ColumnsOpening`, the parties send the sizes of their columns. Then an algorithm finds
-the leading eigenvectors U of XX' = sum X_p X_p', and Rayleigh-Ritz orders them. In `Loadings`, every
-party computes its loadings.
+In such a run, the data of a client are `PartyColumns`: the client's columns are the rows, and the n people
+are the features. In `ColumnsOpening`, each party sends the sum of squares of its columns. Then an
+algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', and Rayleigh-Ritz orders them. In
+`Loadings`, every party computes its loadings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,23 @@ from flower_pca.vertical.rows import PartyColumns
 
 @dataclass(frozen=True)
 class ColumnsState:
-    """The state of the server: the first block or its width, and after the answers, their sums and single squares."""
+    """The state of the server.
+
+    Attributes
+    ----------
+    seed : int
+        The seed of the run.
+    width : int
+        The number of columns of the first block.
+    summed : bool
+        Whether the server sees only sums of answers.
+    block : ndarray or None
+        The first block, or None if it is still to be drawn.
+    total : dict or None
+        The sums of the answers, or None before the answers.
+    said : dict
+        The sum of squares that each party has sent. It is empty if the server sees only sums.
+    """
 
     seed: int
     width: int
@@ -43,9 +59,9 @@ class ColumnsState:
 class ColumnsOpening(Stage[ColumnsState]):
     """Open a run: every party sends the sum of squares of its centered and scaled columns, once.
 
-    The answer reveals neither the number of columns nor anything about a single person. The number of
-    people and the digest of their ids are sent beside the answer and compared, like column names in
-    other runs. Under masks, the server sees only sums.
+    The answer reveals neither the number of columns nor anything about an individual person. The number of
+    people and the digest of their ids are sent together with the answer, and the server compares them, like
+    column names in other runs. Under masks, the server sees only sums.
 
     Cost: 2 n d_p flops on a party. Each party sends four numbers.
     """
@@ -129,10 +145,10 @@ class LoadingsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Loadings(Stage[LoadingsState]):
-    """Send U and theta to every party, which computes its own loadings V_p = X_p' U / sqrt(theta) and keeps them.
+    """Send U and the eigenvalues theta to every party, which computes its loadings V_p = X_p' U / sqrt(theta).
 
-    V_p holds the party's rows of V in the decomposition X = U S V' of the pooled table. A party sends
-    only a confirmation. The message reveals the scores U S to all parties.
+    V_p contains the party's rows of V in the decomposition X = U S V' of the pooled table. The party keeps V_p,
+    and sends only a confirmation. The message reveals the scores U S to all parties.
 
     Cost: 2 n d_p k flops on a party. The server sends k columns of n floats.
     """

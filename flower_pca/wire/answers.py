@@ -59,7 +59,7 @@ def write_fit(
 ) -> tuple[list[Array], int, Config]:
     """Return the values that a NumPyClient's fit returns for an answer with these arrays.
 
-    `about` is what the client tells about itself, and `layers` are the layers of the message.
+    `about` contains further entries about the client, and `layers` are the layers of the message.
     """
     if layers:
         arrays = packing.pack(arrays, layers)
@@ -114,7 +114,7 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, la
 
 
 def is_reply(content: RecordDict, kind: str) -> bool:
-    """Return whether the content is the reply of a single client."""
+    """Return whether the content is a reply from a single client."""
     return layout_of_reply(content, kind) is not None
 
 
@@ -124,7 +124,7 @@ def as_config(values: object) -> Config:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
         raise ProtocolError(
-            f"The metrics of an answer contain something other than numbers and texts. {records.SENDER}"
+            f"The metrics of an answer contain values that are neither numbers nor texts. {records.SENDER}"
         ) from error
 
 
@@ -158,7 +158,7 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
 def read_answer(
     kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
 ) -> Answer:
-    """Return a client's answer from what its fit or evaluate has returned."""
+    """Return a client's answer from the values that its fit or evaluate has returned."""
     # The version is checked even for a refusal, because a different version may be the reason for the refusal.
     check_spoken(_ANSWER, metrics, "a client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)

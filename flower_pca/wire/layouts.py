@@ -2,8 +2,8 @@
 
 Nodes that use Flower's message API get the same records as from Flower's own strategies: `arrays`, by name, and
 `config`, which contains `server-round`. They answer with `arrays`, `metrics`, which contains `num-examples`, and
-`config`. A ClientApp with a client_fn only knows records with other names, such as `fitins.parameters`. As long as
-a server does not know which layout a node uses, it sends both, and the node answers in its own layout.
+`config`. A ClientApp with a client_fn reads only records with other names, such as `fitins.parameters`. As long as
+a server does not know which layout a node uses, it sends both layouts, and the node answers in its own layout.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def layout_of_request(content: RecordDict, kind: str) -> str | None:
 
 
 def layout_of_reply(content: RecordDict, kind: str) -> str | None:
-    """Return the layout of a single client's reply, or None if the content is not the reply of a single client."""
+    """Return the layout of a reply from a single client, or None if the content is not such a reply."""
     if CONFIG in content.config_records and NUM_EXAMPLES in content.metric_records.get(METRICS, {}):
         if kind == EVALUATE or ARRAYS in content.array_records:
             return MESSAGE_API

@@ -23,7 +23,7 @@ def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
     if not isinstance(packed, bytes):
         got = harmless(", ".join(map(str, record)) or "nothing")
         raise ProtocolError(
-            f"The record contains no {kind}. It contains: {got}. Pass result.to_record() as train_config, or merge it "
-            "into your own."
+            f"The record contains no {kind}. It contains: {got}. Pass result.to_record() as train_config, or add its "
+            "entries to your train_config."
         )
     return packed

@@ -1,4 +1,4 @@
-"""Send the numbers of a message with fewer bits, if the run asks for this."""
+"""Convert the numbers of messages to fewer bits and back, if the run asks for this."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
 
 
 def unpack(arrays: Arrays) -> Arrays:
-    """Return the arrays of a message, with packed ones converted back to double precision."""
+    """Return the arrays of a message, with packed arrays converted back to double precision."""
     if EXPONENTS not in ",".join(arrays):  # Only the names of packed arrays contain this text.
         return arrays
     from flower_pca.layers import precision

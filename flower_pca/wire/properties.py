@@ -1,4 +1,4 @@
-"""Queries before a run: what a node tells about itself, and which PCA actions an app has."""
+"""Write and read the queries before a run, which ask for a node's properties and an app's PCA actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_properties(properties: Mapping[str, Any]) -> RecordDict:
 
 
 def read_properties(content: RecordDict) -> Mapping[str, Any]:
-    """Return the properties that a node has sent, or nothing if its answer has no such record."""
+    """Return the properties that a node has sent, or an empty mapping if its answer has no such record."""
     return records.values_in(content, _PROPERTIES)
 
 
@@ -37,7 +37,7 @@ def write_actions(actions: Sequence[str]) -> RecordDict:
 
 
 def read_actions(content: RecordDict) -> list[str]:
-    """Return the PCA actions that an app has listed, or nothing if its answer lists none."""
+    """Return the PCA actions that an app has listed, or an empty list if its answer lists none."""
     actions = records.values_in(content, CONFIG).get(_ACTIONS, [])
     return [harmless(str(action)) for action in actions[:_MOST]] if isinstance(actions, list) else []
 

@@ -2,7 +2,7 @@
 
 Other modules import the classes of records from here, if they need them to annotate methods that Flower calls.
 
-Bytes, names and values from other machines may be anything, so they are checked when they are read.
+Bytes, names and values from other machines cannot be trusted, so they are checked when they are read.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
     """Return the arrays in a record. Refuse pickles, and arrays whose header does not fit their bytes."""
     if record is None:
         raise ProtocolError(
-            "An answer has no record fitres.parameters, in which flower_pca puts its arrays. Let the client's fit "
-            "return what flower_pca has returned to it."
+            "An answer has no record fitres.parameters, in which flower_pca puts its arrays. If the app has a fit "
+            "method of its own, let it return the values from PCAClient.fit unchanged."
         )
     try:
         return [read_array(array) for name, array in record.items() if name != _EMPTY]
@@ -110,7 +110,7 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
 def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
     """Require that a message has the layout and version of this package.
 
-    `stranger` describes the sender if it is not flower_pca, and `newest` is the version that all machines should have.
+    `stranger` is a noun for a sender without flower_pca, and `newest` is the version that all machines should have.
     """
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
@@ -118,8 +118,8 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     newest = harmless(newest)
     if layout is None:
         raise ProtocolError(
-            f"{who} comes from {stranger} that is not flower_pca's. Install flower_pca {newest} everywhere, and use "
-            "its strategies together with its nodes."
+            f"{who} comes from {stranger} that does not belong to flower_pca. Install flower_pca {newest} everywhere, "
+            "and use its strategies together with its clients."
         )
     theirs = harmless(f"flower_pca {version or 'before 0.1'} with layout {layout}")
     raise ProtocolError(
@@ -129,7 +129,7 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
 
 
 def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -> Any:
-    """Return a value from a config. Raise ProtocolError unless it is of a wanted type. A bool is not a number."""
+    """Return a value of a wanted type from a config, or else raise ProtocolError. A bool does not count as a number."""
     value = config.get(name)
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
@@ -159,7 +159,7 @@ def with_names(arrays: Mapping[str, Array]) -> ArrayRecord:
 
 
 def config(values: Mapping[str, Any]) -> ConfigRecord:
-    """Return a record of values by name, which a caller's hooks get and may extend."""
+    """Return a record of values by name. A caller's hooks get this record and may extend it."""
     return ConfigRecord(dict(values))
 
 
@@ -184,7 +184,7 @@ def put_values(whole: Content, name: str, values: Mapping[str, Any]) -> None:
 
 
 def values_in(whole: Content, name: str) -> Mapping[str, Any]:
-    """Return the values in the record of this name, or none if it is missing."""
+    """Return the values in the record of this name, or an empty mapping if there is no such record."""
     return dict(whole.config_records.get(name, {}))
 
 
@@ -215,7 +215,7 @@ def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:
 
 
 def named_in(whole: Content, name: str) -> Arrays | None:
-    """Return the arrays in the record of this name, by their own names, or None if it is missing."""
+    """Return the arrays in the record of this name, by their own names, or None if there is no such record."""
     found = whole.array_records.get(name)
     if found is None:
         return None

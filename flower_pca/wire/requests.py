@@ -56,7 +56,7 @@ class Request:
     frame: Frame
     # The arrays of the run's layers, by the layers' names
     layers: Mapping[str, Arrays] = field(default_factory=dict)
-    # Whether the server asks for the names of the columns
+    # This is True if the server asks for the names of the columns.
     asks_names: bool = False
     alternative: str = ""  # the algorithm with which the server may continue instead, if all nodes accept it
 

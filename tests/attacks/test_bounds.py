@@ -62,11 +62,11 @@ def test_max_dropouts_ends_a_search_by_halving(lost, tmp_path):
             node.start()  # A new run of Flower changes nothing.
     assert refused == lost + 1
     assert words == (
-        f"{labels.count(refused, 'masked sum')} had to be formed without the answer of this node, but its rule "
+        f"{labels.count(refused, 'masked sum')} had to be formed without an answer from this node, but its rule "
         f"max-dropouts allows only {lost}. Each such sum reveals how large the node's answer is. Ask the node's "
         "operator to raise max-dropouts."
     )
-    with pytest.raises(RefusedError, match="had to be formed without the answer of this node"):
+    with pytest.raises(RefusedError, match="had to be formed without an answer from this node"):
         keeps_to(nodes, 1e6)  # The node could keep to this bound.
 
 

@@ -47,7 +47,7 @@ def test_two_names_for_the_same_rows_are_said_to_the_operator(tmp_path, caplog):
     rules = {"max_columns": 2, "memory_dir": tmp_path}
     Node(0, X, data_name="cohort", **rules).ask("ssi", {"Z": ONE})
     Node(0, X, data_name="study", **rules).ask("ssi", {"Z": ONE})
-    assert "know the same rows, but count separately" in caplog.text
+    assert "are for the same rows, but count separately" in caplog.text
 
 
 def test_messages_and_columns_are_counted_in_all_ledgers_of_the_rows(tmp_path):

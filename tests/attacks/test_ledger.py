@@ -69,7 +69,7 @@ def test_a_run_cannot_name_a_budget_beyond_that_of_the_node():
     node = Node(0, X, max_epsilon=2.0, max_delta=1e-6)
     with pytest.raises(RefusedError, match="privacy budget is larger than this node allows: max_epsilon=2 at"):
         node.ask("ssi", {**NOISED, "dp.budget": 1e9})
-    with pytest.raises(RefusedError, match=r"answers only with noise, but the message asks for none"):
+    with pytest.raises(RefusedError, match=r"answers only with noise, but the message does not ask for noise"):
         node.ask("ssi", {"Z": ONE})
 
 

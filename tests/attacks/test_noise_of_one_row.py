@@ -124,7 +124,7 @@ def test_among_trusted_peers_the_noise_is_shared(tmp_path):
         nodes = signed(tmp_path / f"{attempt}", shards, max_colluders=1, **RULES)
         left.append(of_masks(nodes, 2) - shards[0].T @ (shards[0] @ ASKED["Z"]))
     assert 0.4 * STD < np.std(left) < 1.1 * STD / np.sqrt(2) + 0.3 * STD
-    with pytest.raises(RefusedError, match="sees only sums of 2 answers"):
+    with pytest.raises(RefusedError, match="divides its noise among"):
         of_masks(signed(tmp_path / "more", shards, max_colluders=1, **RULES), 3)
 
 

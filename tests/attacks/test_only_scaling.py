@@ -11,7 +11,7 @@ D = 5
 X = np.random.default_rng(2).standard_normal((60, D)) * np.arange(1.0, 1.0 + D)
 U = np.eye(D)[:, :2]
 NO_BLOCK = {"seed": 0, "width": 0, "peaks": False}
-TEXT = "standardize may ask nodes only for an opening without a block"
+TEXT = "standardize may ask nodes only for counts, means and deviations"
 MORE = {
     "width": ("opening", {**NO_BLOCK, "width": D}),
     "block": ("opening", {"block": np.eye(D), "peaks": False}),

@@ -39,7 +39,7 @@ def test_a_checkpoint_is_that_of_one_run_at_a_time(made, tmp_path):
 
     def beside(_):
         before = path.read_bytes()
-        with pytest.raises(ConfigError, match=r"^Another run has .*run\.npz open\."):
+        with pytest.raises(ConfigError, match=r"^Another run is using .*run\.npz\."):
             drive(*made(), checkpoint=path)
         assert path.read_bytes() == before
         seen.append(1)
@@ -58,7 +58,7 @@ def test_a_run_goes_on_after_a_server_that_was_killed(tmp_path):
     words = [sys.executable, "-c", f"from pathlib import Path; from flower_pca.base import files\n{lock}"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        with pytest.raises(ConfigError, match=r"^Another run has .*run\.npz open\."):
+        with pytest.raises(ConfigError, match=r"^Another run is using .*run\.npz\."):
             drive(*at_rest(), checkpoint=path)
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -311,7 +311,7 @@ def test_gaps_of_all_people_with_a_code_except_one_reveal_nobody(caplog):
     node = Node(0, rows, min_rows=20, missing="mean")
     with pytest.raises(RefusedError, match="A column of this node"):
         sum_of_gaps(node, ("age", "bmi", "hb"), "hb", 2)
-    assert "dia with the gaps of hb" in caplog.text
+    assert "dia with the missing values of hb" in caplog.text
 
 
 def test_a_table_of_very_many_codes_says_that_combinations_are_not_looked_at(caplog):

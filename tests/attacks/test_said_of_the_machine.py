@@ -88,7 +88,7 @@ def test_an_error_while_rows_are_computed_reveals_none_of_its_words(error, monke
     with in_a_run() as lines:
         _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
     assert metrics["refusal"] == (
-        f"This node could not process a message of ssi ({error.__name__}). The sender may have another version. "
+        f"This node could not process a message for ssi ({error.__name__}). The sender may have another version. "
         "Install the same flower_pca everywhere."
     )
     assert any("Geheim" in line for line in lines)  # The operator sees the whole message.

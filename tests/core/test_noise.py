@@ -151,5 +151,5 @@ def test_a_client_answers_up_to_the_budget_and_no_more():
         flat.answer("ssi", asked, data, memory)
     assert str(caught.value) == (
         "With this message, the client would spend 1.33 times the run's privacy budget. "
-        "Start a new run with its own budget."
+        "Start a new run with a new budget."
     )

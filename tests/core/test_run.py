@@ -25,7 +25,7 @@ def test_messages_go_opening_then_algorithm_then_end_and_result_needs_the_end():
     run, nodes = session(EXACT), local_clients(SHARDS)
     with pytest.raises(RuntimeError, match=r"Call pending\(\) before advance\(\)"):
         run.advance([])
-    with pytest.raises(RuntimeError, match=r"the run is not finished, because pending\(\) still returns messages"):
+    with pytest.raises(RuntimeError, match=r"The run is not finished. Send messages until pending\(\) returns None."):
         run.result()
     assert run.estimate() is None
     opening = step(run, nodes)
@@ -83,7 +83,8 @@ def test_a_late_answer_is_discarded_and_named_but_its_client_stays():
     assert 1 in message.to
     assert (record.asked, record.answered) == (4, 4)
     assert record.failures == {
-        "1": "Client 1 answered message 1 when message 2 was open. This late answer was not counted."
+        "1": "Client 1 answered message 1 when the run waited for answers to message 2. This late answer was not "
+        "counted."
     }
     assert 1 in disturbed.pending(range(4)).to
     step(untouched, nodes)

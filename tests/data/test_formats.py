@@ -328,7 +328,7 @@ def test_words_and_numbers_stand_for_missing_values_in_spec_and_python(large, tm
 
 def test_gaps_of_a_column_that_is_not_there_are_an_error(tmp_path):
     (tmp_path / "x.csv").write_text(CODED)
-    with pytest.raises(ConfigError, match=r"No column with gaps matches 'agee'. There are age, pulse, bmi"):
+    with pytest.raises(ConfigError, match=r"No column with gaps matches 'agee'. The names are age, pulse, bmi"):
         sources.table(str(tmp_path / "x.csv"), gaps={"*": [".", "?"], "agee": [999]})
     for odd in ("-999", {"age": -999}, [True], [None], 3):
         with pytest.raises(ConfigError, match="gaps cannot be"):

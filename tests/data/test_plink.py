@@ -255,7 +255,7 @@ def damage(path, *, head=None, cut=0, bim=None, fam=None):
         ({"cut": 5}, r"has 46 bytes, but 12 variants of 13 people in a.fam take 51 bytes. Copy the file again if"),
         (
             {"head": b"\x6c\x1b\x00"},
-            r"person by person \(individual-major order\), which flower_pca cannot read. Write it again",
+            r"person by person \(individual-major order\), which flower_pca cannot read. Write the files again",
         ),
         ({"head": b"chr1"}, r"is not a .bed file of PLINK, because it does not begin with the bytes 6c 1b 01"),
         ({"bim": lambda lines: lines[:-2]}, r"holds 12 variants of the 13 people in a.fam, but a.bim lists 10"),

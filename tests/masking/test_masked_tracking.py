@@ -234,7 +234,7 @@ def test_below_the_threshold_and_alone_the_run_ends():
     run = Steps(FIVE, BRIEF)
     for _ in range(6):
         run.step(range(5))
-    with pytest.raises(NotEnoughNodes, match=r"^Too few clients are ready for a masked sum: 2 of at least 3,"):
+    with pytest.raises(NotEnoughNodes, match=r"^Too few clients are ready for a masked sum: 2, but at least 3"):
         run.step([0, 1])
     with pytest.raises(NotEnoughNodes, match="A masked sum needs at least 2 clients, but 1 of the 1 clients answered"):
         track(BRIEF, FIVE[:1], n_components=R, mask=True)

@@ -313,7 +313,7 @@ def test_a_client_that_lost_its_secrets_is_out_of_the_sum_and_comes_back_with_a_
 def test_fewer_survivors_than_the_threshold_end_the_run(masks):
     run = Run(FIVE, "ssi", masks=masks).until("upload", 1)
     with pytest.raises(
-        NotEnoughNodes, match=r"Too few clients uploaded their part of a masked sum: [34] of at least [45], counting"
+        NotEnoughNodes, match=r"Too few clients uploaded their part of a masked sum: [34], but at least [45] are needed"
     ):
         run.step(silent={0, 1} if masks.threshold == 0.7 else {0})
 

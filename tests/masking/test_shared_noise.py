@@ -260,7 +260,7 @@ def test_ssi_goes_on_without_clients_that_drop_out(at, back):
 
 @pytest.mark.parametrize("at", [6, 7])
 def test_krylov_ends_with_a_client_that_it_needs(at):
-    with pytest.raises(NotEnoughNodes, match="The set of clients changed while the privacy budget was spent"):
+    with pytest.raises(NotEnoughNodes, match="The set of clients changed after a part of the privacy budget was spent"):
         simulate(METHODS[1], three_lead(5), n_components=2, dp=shared_budget(), mask=True, fraction=gone(2, at=at - 2))
 
 

@@ -209,7 +209,7 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
         **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3])},
         **{"mask.keys": np.stack(firsts), "mask.shares": np.stack(letters)},
     }
-    with pytest.raises(ProtocolError, match="as the server sent them here, have no valid signature of SHA256:"):
+    with pytest.raises(ProtocolError, match="as the server sent them here, have no valid signature from SHA256:"):
         answer_of(signing_run, 0, upload)
     signing_run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # as if they had signed that group as well
     with pytest.raises(ProtocolError, match="A share from another node cannot be decrypted"):
@@ -245,11 +245,11 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
         with pytest.raises(ProtocolError) as caught:
             answer_of(signing_run, i, upload.arrays_for(i))
         assert str(caught.value) == (
-            "The run, members and threshold of this set-up, as the server sent them here, have no valid signature of "
-            f"{name}. This node has sent nothing. Do not start another run until the operator of the server has "
+            "The run, members and threshold of this set-up, as the server sent them here, have no valid signature "
+            f"from {name}. This node has sent nothing. Do not start another run until the operator of the server has "
             "explained this."
         )
-    with pytest.raises(ProtocolError, match="The run, members and threshold of this set-up"):
+    with pytest.raises(ProtocolError, match="have no valid signature from"):
         answer_of(signing_run, 2, upload.arrays_for(2))
 
 
@@ -271,9 +271,7 @@ def test_a_signature_of_the_group_is_asked_for_of_every_peer(how, signing_run):
         asked["mask.agreed"][1] = {"zeros": 0, "of another": asked["mask.agreed"][0], "of another set-up": replayed}[
             how
         ]
-    with pytest.raises(
-        ProtocolError, match=r"^The run, members and threshold of this set-up, .* no valid signature of SHA256:"
-    ):
+    with pytest.raises(ProtocolError, match=r"^The run, members and threshold of this set-up, .* from SHA256:"):
         answer_of(signing_run, 0, asked)
 
 
@@ -289,7 +287,7 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
     later = signing_run.message().arrays_for(0)
     assert "mask.agreed" not in later
     signing_run.memories[0]["mask.vouched"] = np.array([1, 2])
-    with pytest.raises(ProtocolError, match="as the server sent them here, have no valid signature of SHA256:"):
+    with pytest.raises(ProtocolError, match="as the server sent them here, have no valid signature from SHA256:"):
         answer_of(signing_run, 0, later)
 
 
@@ -304,7 +302,7 @@ def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(six_keys,
     own = run.came[0][0]["mask.exchange"]
     for left_out in (own, asked["mask.exchanges"][1]):
         rest = asked["mask.members"][~(asked["mask.members"] == left_out).all(axis=1)]
-        with pytest.raises(ProtocolError, match="The members of this set-up lack this client or one of its peers"):
+        with pytest.raises(ProtocolError, match="The list of members of this set-up does not contain this client"):
             answer_of(run, 0, {**asked, "mask.members": rest})
     assert run.finish().status.ok
 
@@ -380,7 +378,7 @@ def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(
 def test_where_all_ask_for_signatures_one_that_does_not_sign_ends_the_run(six_keys, handed_out):
     rules = [{"sign_key": path, "trusted_keys": handed_out} for path in six_keys.nodes[:3]]
     with pytest.raises(
-        NotEnoughNodes, match=r"The first missing client is \d+: The peer at position \d has not signed its keys"
+        NotEnoughNodes, match=r"The first missing client is \d+: This node's trusted_keys require that every peer signs"
     ):
         strategies.SSI(n_components=2, mask=True).fit(grid_with_rules([*rules, {}]))
 

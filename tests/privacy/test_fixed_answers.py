@@ -158,7 +158,7 @@ def test_stages_that_read_rows_are_served_only_if_named(name):
     with pytest.raises(RefusedError) as refusal:
         Node(0, X).ask(name, message)
     assert str(refusal.value) == (
-        f"Answers to {name} compare single rows, so this node sends them only if its allow names it. "
+        f"Answers for {name} compare single rows, so this node sends them only if its rule allow names {name}. "
         "Ask the node's operator."
     )
     assert "counts" in Node(0, X, allow=[name]).ask(name, message)

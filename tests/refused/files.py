@@ -161,8 +161,11 @@ PATIENTS = [
                 "^/.*/patients.{ending} has no column 'glucose'. Name other columns, or correct the file.",
             ),
             ({"beside": ["sit"]}, "patients.{ending} has no column 'sit'. Did you mean 'site'?"),
-            ({"columns": "age"}, "^columns is 'age', but it must be a list of names. Write columns=['a', 'b']."),
-            ({"beside": 3}, "^beside is 3, but it must be a list of names. Write beside=['a', 'b']."),
+            (
+                {"columns": "age"},
+                "^columns is 'age', but it must be a list of names. For example, write columns=['a', 'b'].",
+            ),
+            ({"beside": 3}, "^beside is 3, but it must be a list of names. For example, write beside=['a', 'b']."),
         )
     ],
     *[
@@ -311,11 +314,11 @@ FOLDER = [
             "drop": ["nots"],
             "without": ["trier"],
         },
-        "^No column to leave out matches 'nots'. There are age, lab, note. Did you mean 'note'?",
+        "^No column to leave out matches 'nots'. The names are age, lab, note. Did you mean 'note'?",
     ),
     Refused(
         {"files": {"bonn.csv": NOTED, "jena.csv": NOTED}, "without": ["koeln"]},
-        "^No site to leave out matches 'koeln'. There are bonn, bonn.csv, jena, jena.csv. Leave it out.",
+        "^No site to leave out matches 'koeln'. The names are bonn, bonn.csv, jena, jena.csv. Leave it out.",
     ),
 ]
 DEALT = [
@@ -405,8 +408,8 @@ PARTITION = [
     ),
     Refused(
         {"text": "by_column('town')", "n": 6, "clients": None, "beside": {"site": TOWNS}},
-        "^by_column deals out rows by the column 'town', but the data has only these label columns: site. Write "
-        "by_column(..., column='...').",
+        "^by_column deals out rows by the column 'town', but the data has only these label columns: site. For "
+        "example, set column='site'.",
     ),
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

@@ -161,8 +161,8 @@ REQUEST = [
     ),
     protocol(
         {"flower_pca": None},
-        "^A message comes from another strategy than flower_pca's. Install flower_pca .* everywhere, and use its "
-        "strategies",
+        "^A message comes from a strategy that does not belong to flower_pca. Install flower_pca .* everywhere, and "
+        "use its strategies",
     ),
     protocol({"stage": None}, f"^A message has no stage (str). {ASK}"),
     protocol({"run": 5}, f"^A message has run=5, which is not of type str. {ASK}"),
@@ -200,7 +200,7 @@ REPLY = [
     protocol({"refusal": 3}, f"^An answer has refusal=3, which is not of type str. {ASK}"),
     protocol(
         {"without": "fitres.parameters"},
-        "^An answer has no record fitres.parameters, in which flower_pca puts its arrays. Let the client's fit ",
+        "^An answer has no record fitres.parameters, in which flower_pca puts its arrays. If the app has a fit ",
     ),
     *[
         protocol(
@@ -285,7 +285,7 @@ INCOMPLETE = [protocol({"dp.clip": np.array(1.0)}, "A message with noise")]
 PRIVATE_OPENING = [
     protocol({"sums": np.array(True), "columns": np.array(True)}, "A private opening needs clipped rows")
 ]
-SHARE = [protocol({"clients": 3}, "but the server sees only sums of 2 answers")]
+SHARE = [protocol({"clients": 3}, "A message divides its noise among 3 clients")]
 PROBE = [
     protocol(
         {"stage": stage, "shape": shape},

@@ -78,7 +78,8 @@ STANDARDIZE = [Refused({"missing": "median"}, "missing must be 'error', 'local_m
 HOSTS = [
     Refused(
         {},
-        'The message is for a single client, but this node hosts several. Use a strategy with hosted="stacked".',
+        "The message is for a single client, but this node hosts several clients. Use a strategy with "
+        'hosted="stacked".',
         Exception,
     )
 ]
@@ -91,7 +92,7 @@ NOISE_AT_NODES = [
     Refused({"rules": rules, "dp": dp, **asked}, sentence, NotEnoughNodes)
     for asked in ({}, {"mask": True})
     for rules, dp, sentence in (
-        ({"min_noise": 5.0}, None, "This node answers only with noise, but the message asks for none."),
+        ({"min_noise": 5.0}, None, "This node answers only with noise, but the message does not ask for noise."),
         ({"min_noise": 1e9}, BUDGET, "This node answers only with noise of at least 1e+09 clip^2, but the message has"),
         ({"max_clip": 2.0}, BUDGET, "This node clips rows at 2 or below, but the message asks for 3."),
     )

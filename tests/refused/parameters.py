@@ -103,7 +103,7 @@ ALGORITHM = [
         Refused({"algorithm": "exact_per_pca", "local_components": value}, sentence)
         for value, sentence in (
             (-1, f"{OWN}must be a whole number of at least 0, not -1."),
-            (1.5, "must be a whole number of at least 0, or a mapping from clients to such numbers, not 1.5. Write {"),
+            (1.5, "must be a whole number of at least 0, or a mapping from clients to such numbers, not 1.5. For "),
             (
                 "three",
                 "^local_components of exact_per_pca cannot be 'three'. Give a whole number of at least 0, 'auto', or a "
@@ -126,8 +126,8 @@ ALGORITHM = [
     *[
         Refused(
             {"algorithm": name, "local_components": "auto", "init": "random"},
-            f"local_components of {name} cannot be 'auto' with init=\"random\", because a random start does not use "
-            'the rows. Use init="projection".$',
+            f"local_components of {name} cannot be 'auto' with init=\"random\", because a random first block "
+            'does not depend on the rows. Use init="projection".$',
         )
         for name in ("exact_per_pca", "per_pca")
     ],
@@ -139,8 +139,8 @@ ALGORITHM = [
             ({"choice": 3}, "choice of per_pca must be a whole number from 1 to 2"),
             (
                 {"choice": 2, "retraction": "qr"},
-                'choice=2 of per_pca needs retraction="polar", because the first columns of a QR ignore the later '
-                'ones. Use retraction="polar".',
+                'choice=2 of per_pca needs retraction="polar", because the first columns of a QR do not depend '
+                'on the later columns. Use retraction="polar".',
             ),
             ({"step": 0.0}, "step of per_pca must be a finite number"),
             ({"local_components": -1}, "local_components of per_pca must be a whole number of at least 0"),

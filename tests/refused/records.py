@@ -103,7 +103,7 @@ def thing(path: Path) -> None:
 RECORD = [
     Refused(
         {"record": record},
-        "The record contains no projection. It contains: .*. Pass result.to_record() as train_config, or merge",
+        "The record contains no projection. It contains: .*. Pass result.to_record() as train_config, or add",
         ProtocolError,
     )
     for record in ({}, {"lr": 0.1}, ConfigRecord({"flower_pca.projection": "text"}))

@@ -210,7 +210,7 @@ OF_PARTIES = [
     ),
     Refused(
         {"act": "transform", "given": (people.X,), "named": False, "hide_local": (1,)},
-        "Only 2 of 3 parties have shared their loadings, but this step needs the loadings of all parties. Let each "
+        "Only 2 of 3 parties have shared their loadings, but this method needs the loadings of all parties. Let each "
         "party project its own columns.",
     ),
     Refused(
@@ -254,11 +254,13 @@ PROJECTING_FILE = [
 LIMITS = [
     Refused(
         {"asked": {"source": "clients"}},
-        'Limits from the clients need a run with monitor=True, and all components of its result. Use source="theory".',
+        "Limits from the clients need a run with monitor=True, and a Monitor of all its components. Use "
+        'source="theory".',
     ),
     Refused(
         {"asked": {"source": "clients"}, "monitor": True, "only": 2},
-        'Limits from the clients need a run with monitor=True, and all components of its result. Use source="theory".',
+        "Limits from the clients need a run with monitor=True, and a Monitor of all its components. Use "
+        'source="theory".',
     ),
     *[
         Refused({"asked": {"level": level}}, "level must be a number from 1e-06 to 0.999999, not")
@@ -317,7 +319,7 @@ ROTATED = [
 ROTATED_PARTS = [
     Refused(
         {},
-        "Only 1 of 2 parties have shared their loadings, but this step needs the loadings of all parties. Let each "
+        "Only 1 of 2 parties have shared their loadings, but this method needs the loadings of all parties. Let each "
         "party project its own columns.",
     )
 ]
@@ -345,7 +347,7 @@ RANKS = [
 OTHERS_THAN = [
     Refused(
         {"algorithm": "exact_per_pca", "data": [*TWO, TWO[0]]},
-        "The result has local components of 2 clients, but there are 3 clients",
+        "The result has the local components of 2 clients, but shards has the rows of 3 clients",
         DataError,
     ),
     Refused({"algorithm": "krylov", "data": TWO}, "has no local components, because its algorithm is not personalized"),

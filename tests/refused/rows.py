@@ -142,7 +142,7 @@ OF_RUN = [
                     [sp.csr_array(np.diag(np.arange(1.0, 9.0)))],
                     {"algorithm": name},
                     "Most entries are 0, or very small compared with the root mean square, so their median does not "
-                    "show the size of an ordinary entry. Give sigma, the size of an entry of the low-rank part.",
+                    "show the size of an ordinary entry. Set sigma to the size of an entry of the low-rank part.",
                 )
                 for name in ("consensus_rpca", "dcf_pca")
             ),
@@ -156,7 +156,7 @@ OF_RUN = [
                 [X[:9] for X in shards((9,) * 8, 0.9 ** np.arange(40))],
                 {"algorithm": "triple_pca(local_components=2)", "n_components": 3},
                 "No client has 2 rows or more for each of its shared and local components. Ask for fewer components, "
-                "or combine small sites.",
+                "or combine the rows of small sites.",
             ),
         )
     ],
@@ -169,7 +169,7 @@ OF_STEPS = [
     *[
         Refused(
             {"streams": [lambda t: None] * 3, "batch": None, "mask": mask},
-            "No client has had a row other than zeros",
+            "No client has had a nonzero value",
             DataError,
         )
         for mask in (False, True)

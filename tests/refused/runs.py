@@ -266,7 +266,8 @@ SIMULATE = [
     ),
     Refused(
         {"algorithm": "sparse_pca(cardinality=(3, 3, 3))"},
-        "cardinality of sparse_pca has 3 numbers, but n_components is 2. Give one number, or one for each component.",
+        "cardinality of sparse_pca has 3 numbers, but n_components is 2. Give one number, or a number for each "
+        "component.",
     ),
     Refused(
         {"algorithm": "exact_per_pca", "n_components": 0.9},
@@ -279,11 +280,11 @@ SIMULATE = [
     ),
     Refused(
         strangers(of={3: 1, "others": 1}),
-        "names client 3, but the run has 3 clients, named by position from 0 on or by site.",
+        "names client 3, but the run has 3 clients, named by position (from 0) or by site.",
     ),
     Refused(strangers(of={"Bon": 1, "others": 1}), "names client 'Bon', .* Did you mean 'Bonn'?"),
     Refused(strangers(of={1: 1, "Bonn": 1, "others": 1}), "local_components .* names client 1 twice."),
-    Refused(strangers(of={0: 1, 1: 1}), "has no number for Trier. Add one, or add 'others' for"),
+    Refused(strangers(of={0: 1, 1: 1}), "has no number for Trier. Add a number for this client, or add 'others' for"),
     Refused(
         {"algorithm": "dcf_pca", "init": "random"},
         "^init takes an earlier result, its file, or components to begin with, but 'random' is a setting of dcf_pca. "
@@ -529,7 +530,7 @@ ONE_TABLE = [
     Refused({"fraction": lambda m: None}, "The function given as fraction returned None. It must return positions"),
     Refused(
         {"checkpoint": "/none/such/run.ckpt"},
-        "The folder of the checkpoint, /none/such, does not exist. Create it first.",
+        "The folder of the checkpoint, /none/such, does not exist. Create this folder first.",
     ),
     Refused(
         {"fraction": lambda m: [0, 1]},
@@ -584,7 +585,7 @@ BY_COLUMNS = [
     Refused(
         {"tables": [people.X, people.X * 1e100], "n_components": 1},
         "The data of client 1 has entries that are too large: at most 1e+65 is possible, or 1e+16 in single "
-        "precision. Scale the data, or correct it.",
+        "precision. Use larger units, or correct the data.",
         DataError,
     ),
     Refused({"n_components": 13}, "^At most 12 components are possible (90 rows, 12 columns), not"),
@@ -631,8 +632,10 @@ BY_COLUMNS = [
     Refused({"partitioned_by": "diagonal"}, "partitioned_by must be 'rows' or 'columns'"),
 ]
 QUESTION = [
-    Refused({"algorithm": "krylov"}, "^algorithm of a PCAConfig must be an instance of Algorithm, not 'krylov'. Use "),
-    Refused({"mask": True}, "^mask of a PCAConfig must be an instance of MaskedSums, not True. Use simulate"),
+    Refused(
+        {"algorithm": "krylov"}, "^algorithm of a PCAConfig must be an instance of Algorithm, not 'krylov'. To give "
+    ),
+    Refused({"mask": True}, "^mask of a PCAConfig must be an instance of MaskedSums, not True. To give it as"),
     Refused({"seed": -1}, "^seed must be a whole number from 0 to 4611686018427387904, not -1."),
     Refused({"reconstruction_error": "yes"}, "^reconstruction_error must be True or False, not 'yes'."),
     Refused(
@@ -651,7 +654,7 @@ QUESTION = [
             "dp": DP(epsilon=1.0, delta=1e-6, clip=1.0),
             "mask": MaskedSums(self_masks=False),
         },
-        "^With dp self_masks cannot be False",
+        "^With dp, self_masks cannot be False",
     ),
 ]
 BITS = [
@@ -723,10 +726,10 @@ WITH_BUDGET = [
 TRACKED = [
     Refused(
         {"streams": [np.full((60, 4), np.nan)]},
-        "^No client has had a row other than zeros. Wait for rows before you start",
+        "^No client has had a nonzero value. Wait for rows before you start",
         DataError,
     ),
-    Refused({"streams": [np.zeros((120, 4))]}, "^No client has had a row other than zeros in 2 steps.", DataError),
+    Refused({"streams": [np.zeros((120, 4))]}, "^No client has had a nonzero value in 2 steps.", DataError),
     Refused(
         {"streams": [np.ones((60, 4))], "n_components": 9},
         "^Client 0 has only 4 columns, too few for n_components=9. Ask",
@@ -827,7 +830,7 @@ ESTIMATOR = [
     ),
     Refused(
         {"n_components": "mle", "data": GOOD[:4]},
-        'n_components="mle" needs at least as many rows as columns, but there are 4 rows and 5 columns. Give a '
+        'n_components="mle" needs at least as many rows as columns, but X has 4 rows and 5 columns. Give a '
         "number of components.",
         DataError,
     ),
@@ -866,7 +869,8 @@ UNFITTED = [
 FITTED = [
     Refused(
         {"X": np.ones((3, 4))},
-        "X has 4 columns, but inverse_transform needs one for each of the 2 components. Give what transform returns.",
+        "X has 4 columns, but inverse_transform needs one for each of the 2 components. Give the scores that transform "
+        "returns.",
     )
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

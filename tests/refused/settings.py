@@ -233,7 +233,7 @@ MADE = [
 OPENED_THROUGH = [
     Refused(
         {"channel": AirChannel(noise_std=0.0, gain=(0.1, 3.0)), "position": 2},
-        "The channel has 2 gains, but there are at least 3 clients",
+        "The channel has 2 gains, but the run has at least 3 clients",
     )
 ]
 SHARES = [Refused({"std": 1.0, "survivors": 0}, "survivors must be")]

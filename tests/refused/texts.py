@@ -150,12 +150,12 @@ TEXT_FILE = [
     ),
     Refused(
         {"content": "a;b\n3,14;2,7\n", "options": "decimal=';'"},
-        "^decimal is ';', but it must be '.' or ','. Write decimal=','.",
+        "^decimal is ';', but it must be '.' or ','. For example, write decimal=','.",
     ),
     *[
         Refused(
             {"content": LETTERS, "options": f"encoding={name!r}"},
-            "^encoding is .*, but it must be the name of an encoding, such as 'utf-8', .* Write encoding='latin-1'",
+            "^encoding is .*, but it must be the name of an encoding, such as 'utf-8', .* write encoding='latin-1'",
         )
         for name in ("latin-17", "base64", 3)
     ],
@@ -184,8 +184,8 @@ TEXT_FILE = [
                 pd.DataFrame(NUMBERED).to_csv(),
                 None,
                 "The first line of /.*/x.csv may be names or values: it has an empty cell and different whole "
-                "numbers. Write csv(path='/.*/x.csv', header=True) or header=False; for a folder, folder(..., "
-                "header=True).",
+                "numbers. Write csv(path='/.*/x.csv', header=True) or header=False, whichever is "
+                "right. For a folder, set header in folder(...) instead.",
             ),
             (TWICE, "columns=['a']", "but there is 'a' more than once. Give each a different name"),
             (TWICE, "beside=['a']", "but there is 'a' more than once. Give each a different name"),
@@ -214,16 +214,17 @@ TEXT_FILE = [
     *[
         Refused(
             {"content": "a,b\n1,2\n", "options": options},
-            "^thousands is '.*', but it must be '.', ',', .* differ from decimal. Write thousands=' ', or .* out.$",
+            "^thousands is '.*', but it must be '.', ',', .* differ from decimal. .* write thousands=' ', or .* out.$",
         )
         for options in ("thousands='_'", "thousands=',', decimal=','")
     ],
     Refused(
-        {"content": "a;b\n1;2\n", "options": "sep=';;'"}, "^sep is ';;', but it must be one character. Write sep=';'."
+        {"content": "a;b\n1;2\n", "options": "sep=';;'"},
+        "^sep is ';;', but it must be one character. For example, write sep=';'.",
     ),
     Refused(
         {"content": "who,x\n007,1\n", "options": "ids=3"},
-        'ids is 3, but it must be the name of a column. Write ids="patient".',
+        'ids is 3, but it must be the name of a column. For example, write ids="patient".',
     ),
     *[
         Refused(

@@ -1,9 +1,9 @@
 """The base of personalized algorithms: parameters, weights of clients, and ways to start.
 
-A run has two phases. While `state.start` is set, messages search for a first U in one of four ways. In
-the second phase, three methods of the algorithm define a round: `ask` returns the arrays that the server
-sends in addition to U and the probe vector, `limits` returns bounds of the answers, and `learn` updates
-the state from the mean answers. Every round also contains the probe of the local components.
+A run has two phases. As long as `state.start` is not None, the messages compute a first U. In the second
+phase, three methods of the algorithm define a round: `ask` returns the arrays that the server sends in
+addition to U and the probe vector, `limits` returns bounds on the answers, and `learn` updates the state
+from the mean answers. Every round also contains the probe of the local components.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _START_RESIDUAL: Final = 1e-3
 # A Rayleigh-Ritz step of the probe uses this many products, because older products belong to local components
 # that have changed.
 _PROBE_LENGTH: Final = 4
-_VANISHED: Final = 1e-8
+_VANISHED: Final = 1e-8  # a vector whose length is at most this counts as zero
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,15 @@ class BlockLanczos:
     rounds: int = 0
 
     def step(self, image: Array) -> tuple[Self, Array, Array, Array]:
-        """Add the product of P and the block. Return the next iteration, Ritz values, Ritz vectors and residuals."""
+        """Add the product of P and the block.
+
+        Returns
+        -------
+        following : BlockLanczos
+            The iteration with the next block to send.
+        values, ritz, residuals : ndarray
+            The Ritz values, the Ritz vectors and their residuals.
+        """
         Q = np.hstack([self.Q, self.block])
         PQ = np.hstack([self.PQ, image])
         values, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
@@ -63,16 +71,17 @@ class Start(BlockLanczos):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        """Return the parts of a client's answer to a message with these arrays."""
-        if "B" not in arrays:  # If the rows have a lower rank, there are fewer columns than requested.
+        """Return the shapes and kinds of the arrays in a client's answer to a message with these arrays."""
+        if "B" not in arrays:  # If the rows have a lower rank, the answer has fewer columns than requested.
             return {"E": Part((d, None), Kind.COMPONENTS, own=True)}
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
     def answer(arrays: Arrays, data: LocalData, memory: Arrays, *, say: bool = True) -> tuple[Arrays, Arrays]:
-        """Compute a client's answer in the start: its top components, or its projection of B.
+        """Return a client's answer in the first phase, and its memory.
 
-        If `say` is False, the client has weight 0.
+        The answer is the client's top components, or the projection of B onto them. If `say` is False, the
+        client has weight 0.
         """
         w = 0.0
         if say:
@@ -83,7 +92,7 @@ class Start(BlockLanczos):
             if arrays["scaled"]:
                 E = E * np.sqrt(values / data.n)
             return {"E": np.sqrt(w) * E}, memory
-        # "E" is the key of all k directions, by which `deflation.narrow` recognizes rows of a lower rank.
+        # `deflation.narrow` recognizes rows of a lower rank by the width of "E", so "E" must hold all k directions.
         name = "top" if held_out.AUTO in arrays else "E"
         E = memory.get(name, np.empty((0, 0)))
         if len(E) != data.d:  # This is the first message, or the node has lost its memory.
@@ -94,10 +103,11 @@ class Start(BlockLanczos):
 
 @dataclass(frozen=True)
 class Probe:
-    """Lanczos for lambda_max of P = mean_i V_iV_i'. The server sends b, and receives Pb = mean_i V_i(V_i'b).
+    """Lanczos for the largest eigenvalue lambda_max of P = mean_i V_iV_i', where V_i are local components.
 
-    The local components change from round to round, so the iteration restarts every few rounds from its
-    best vector. The mean is over the clients that answer. A round without answers counts only as a step.
+    The server sends a vector b and receives P b = mean_i V_i(V_i'b). The local components change from round
+    to round, so the iteration restarts every few rounds from its best vector. The mean is over the clients
+    that answer. A round without answers only increases the number of steps.
 
     Attributes
     ----------
@@ -121,16 +131,16 @@ class Probe:
 
     @staticmethod
     def parts(arrays: Arrays) -> dict[str, Part]:
-        """Return the parts of `answer` to a message with these arrays."""
+        """Return the shapes and kinds of the arrays that `answer` returns for a message with these arrays."""
         best = Part(arrays["b"].shape, Kind.ESTIMATE, own=True)
         return {"Vb": best, "probed": Part(kind=Kind.COUNT, own=True)}
 
     @staticmethod
     def answer(V: Array, b: Array) -> Arrays:
-        """Compute a client's answer: V(V'b), and 1 to count the client. A node may withhold both, which counts as 0.
+        """Return a client's answer: V(V'b), and 1 to count the client. If a node withholds both, they count as 0.
 
-        The answer is in the span of V, so a few answers reveal V. Several vectors at once would reveal V
-        faster, so such a message is refused.
+        The answer is in the span of V, so a few answers reveal V. A message with several vectors is refused,
+        because the answer would reveal V faster.
         """
         if b.shape != (len(V), 1):
             raise ProtocolError(
@@ -169,8 +179,18 @@ class Probe:
 class PersonalState:
     """The state of the server between two rounds.
 
-    It holds U, the start (None after the start has ended), the probe of the local components, theta and
-    the progress. theta is NaN until a client has answered the probe.
+    Attributes
+    ----------
+    U : ndarray
+        The shared components, as columns.
+    start : Start or None
+        The iteration of the first phase, or None in the second phase.
+    probe : Probe
+        The probe of the local components.
+    theta : float
+        The estimate of theta (see `Personalized`), or NaN until a client has answered the probe.
+    progress : Progress
+        The number of rounds, and the error.
     """
 
     U: Array
@@ -181,7 +201,7 @@ class PersonalState:
 
     @property
     def everyone(self) -> bool:
-        """Whether the message goes to all clients even if rounds sample a fraction of them, as in the start."""
+        """Whether the message goes to all clients even in a run that samples clients. It does in the first phase."""
         return self.start is not None
 
 
@@ -196,18 +216,19 @@ class Personalized(Iterative[S]):
     = X_i'X_i / n_i. The server finds U, with `n_components` columns. V_i stays at client i. Shared and
     local components can be separated if theta = 1 - lambda_max(mean_i V_iV_i') is above 0. Every round
     improves an estimate of theta: the server sends a vector b and receives sum V_i(V_i'b). Under masks,
-    all clients answer. Otherwise, only clients whose nodes agree answer, because a single answer is in
-    the span of V_i.
+    all clients answer. Without masks, only clients whose nodes agree answer, because the answer from a
+    client is in the span of its V_i.
 
-    E_i are the top `n_components + local_components` eigenvectors of S_i. `init` selects the start:
+    Let E_i be the top `n_components + local_components` eigenvectors of S_i. `init` selects the first U:
       "projection"  the leading eigenvectors of sum w_i E_iE_i', by block Lanczos in at most `start_rounds`
-                    rounds. The server needs only sums. A single answer is in the span of E_i.
-      "upload"      the same eigenvectors in one message, from uploaded E_i, which show the server each
-                    client's local components.
-      "qu"          like "upload", with E_i scaled by the roots of its eigenvalues (Qu, Ostrouchov,
-                    Samatova, Geist 2002).
+                    rounds. The server needs only sums. The answer from a client is in the span of E_i.
+      "upload"      the same eigenvectors, computed in one round from uploaded E_i, which show the server
+                    each client's local components.
+      "qu"          like "upload", but each column of E_i is multiplied by the square root of its
+                    eigenvalue (Qu, Ostrouchov, Samatova, Geist 2002).
       "random"      a random block.
-    `given` is a block to start from instead, for example the transposed components of an earlier run.
+    If `given` is not None, it replaces this first U. For example, pass the transposed components of an
+    earlier run.
     """
 
     asks: ClassVar[Mapping[str, Ask]] = {
@@ -272,11 +293,11 @@ class Personalized(Iterative[S]):
 
     @abstractmethod
     def limits(self, model: Model) -> Mapping[str, Array | float]:
-        """Return bounds of the answers to `ask`."""
+        """Return bounds on the arrays of an answer to `ask`."""
 
     @abstractmethod
     def learn(self, state: S, mean: Arrays, share: float) -> S:
-        """Return the state after a round, from weighted means and the share of rows whose clients answered."""
+        """Return the state after a round, given the weighted mean answers and the share of all rows that they cover."""
 
     def start(self, model: Model) -> S:
         d, r = model.d, model.k
@@ -324,8 +345,8 @@ class Personalized(Iterative[S]):
 
     @property
     def additive(self) -> bool:
-        # With `collect` or the other starts, each client sends its own components. If clients have different
-        # numbers of components, the sum could reveal a client that differs from all others.
+        # With `collect`, "upload" or "qu", each client sends its own components. If clients have different numbers of
+        # components, the sum could reveal a client whose number differs from all others.
         summed = self.given is not None or self.init in ("projection", "random")
         return summed and not self.collect and self.by_client is None
 
@@ -336,9 +357,10 @@ class Personalized(Iterative[S]):
         return {"w": w, **Probe.BOUNDS, **self.limits(model)}
 
     def largest(self, model: Model) -> tuple[float, float]:
-        """Return bounds of w_i and w_i ||S_i||.
+        """Return upper bounds on w_i and w_i ||S_i||.
 
-        n_i S_i is X_i'X_i, and a client that joins later may have more rows.
+        With weights="samples", w_i is n_i. The bounds have a margin, because a client that joins later may have
+        more rows.
         """
         if self.weights == "samples":
             return MARGIN * model.n, MARGIN * model.trace
@@ -350,7 +372,7 @@ class Personalized(Iterative[S]):
         return self.weigh(state, total, 1.0)
 
     def weigh(self, state: S, total: Arrays, share: float) -> S:
-        """Return the state after a round of the second phase, from sums and the share of rows that they cover."""
+        """Return the state after a round of the second phase, given the sums and the share of all rows they cover."""
         weight = float(total["w"])
         mean = {name: np.asarray(a / weight) for name, a in total.items()}
         probed = float(total["probed"])
@@ -362,7 +384,7 @@ class Personalized(Iterative[S]):
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
-        # The estimate of theta needs some rounds.
+        # The run must not end before the estimate of theta has had enough rounds.
         early = np.any(self._each("own")["own"]) and state.probe.steps < _PROBE_LENGTH
         if status is not None and status.outcome is Outcome.CONVERGED and early:
             return None
@@ -399,9 +421,10 @@ class Personalized(Iterative[S]):
         return model.status
 
     def _each(self, name: str, *, beside: int = 0, most: int | None = None) -> Arrays:
-        """Return the array of a message with the number of local components of each client, plus `beside`.
+        """Return the arrays of a message that give each client its number of local components plus `beside`.
 
-        The array is one number, or a table of numbers by client.
+        `name` is the key of this number, or of the table of numbers by client. No number exceeds `most`. If
+        clients choose the numbers themselves, the arrays contain the maximum, which is sent under two keys.
         """
         own = self.local_components
         if isinstance(own, str):
@@ -423,14 +446,14 @@ class Personalized(Iterative[S]):
             )
         if self.init == "random" and self.given is None:
             raise ConfigError(
-                f'local_components of {self.name} cannot be {shown(word)} with init="random", because a random start '
-                'does not use the rows. Use init="projection".',
+                f'local_components of {self.name} cannot be {shown(word)} with init="random", because a random first '
+                'block does not depend on the rows. Use init="projection".',
                 setting="local_components",
                 value=word,
             )
 
     def _after_start_message(self, state: S, way: Start, total: Any) -> S:
-        """Return the state after one round of the start."""
+        """Return the state after one round of the first phase."""
         r = state.U.shape[1]
         progress = replace(state.progress, rounds=state.progress.rounds + 1)
         if self.init != "projection":

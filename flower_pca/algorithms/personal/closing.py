@@ -1,7 +1,7 @@
-"""The closing message of personalized PCA, which orders shared components and measures local ones, theta and errors.
+"""The closing message of personalized PCA, for the order of shared components, local components, theta and the error.
 
 All personalized algorithms use this message. Each client computes or corrects its local components, and
-keeps them with their variances, which become its local result (`local_results`). The server orders the
+keeps the components and their variances as its local result (`local_results`). The server orders the
 shared components, and passes theta, the error and the collected components on to `PersonalResult`.
 """
 
@@ -28,7 +28,19 @@ OWN: Final = "components"  # the key of the local components in a client's local
 
 @dataclass(frozen=True)
 class ClosingState:
-    """The state of the closing message: U, the other arrays to send, and the answers, None until they arrive."""
+    """The state of the closing message.
+
+    Attributes
+    ----------
+    U : ndarray
+        The shared components, as columns.
+    left : dict
+        The other arrays to send.
+    total : dict or None
+        The sums of the answers, or None until the answers arrive.
+    collected : ndarray or None
+        The clients' local components, if the run collects them.
+    """
 
     U: Array
     left: dict[str, Array]
@@ -40,10 +52,11 @@ class ClosingState:
 class PersonalClosing(Stage[ClosingState]):
     """Send U once more, so that every client computes and keeps its local components, which are orthogonal to U.
 
-    Each client sends C_iU, from which Rayleigh-Ritz orders the shared components within their span and
-    computes their variances. The client also sends tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared
-    error of a row. Under masks, or if its node agrees, it sends V_i(V_i'b), from which the server
-    computes theta. It sends V_i only if the run collects local components and the node agrees.
+    Each client sends C_iU. From the sum, the server orders the shared components within their span by
+    Rayleigh-Ritz, and computes their variances. Each client also sends tr S_i - tr U'S_iU - tr V_i'S_iV_i,
+    the mean squared error of a row. Under masks, or if its node agrees, the client sends V_i(V_i'b), from
+    which the server computes theta. The client sends V_i only if the run collects local components and
+    the node agrees.
 
     Cost: the same as one round of the algorithm.
     """
@@ -163,12 +176,12 @@ class PersonalClosing(Stage[ClosingState]):
 
 
 def _unfilled(state: ClosingState, clients: int) -> Array:
-    """Return an array of zeros for the local components of this many clients."""
+    """Return an array of zeros with room for the local components of this many clients."""
     return np.zeros((clients, int(np.max(state.left["own"])), len(state.U)))
 
 
 def _own_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
-    """Return the local components for the final U: the exact solution, or the present V made orthogonal to U."""
+    """Return r local components for the final U: the exact solution, or the present V made orthogonal to U."""
     U, steps = arrays["U"], int(arrays["steps"])
     V, span = memory.get("V"), deflation.WHOLE
     if steps or not arrays["exact"]:

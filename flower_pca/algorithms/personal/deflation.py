@@ -14,16 +14,18 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_MOST_ENTRIES: Final = 2**24  # the largest number of entries of deflated rows that are kept in memory
-_SIDE: Final = 4096  # the largest side of a matrix whose dense eigenproblem is solved
-# Larger matrices use subspace iteration with this many additional columns.
+_MOST_ENTRIES: Final = 2**24  # maximum number of entries of the deflated rows that are kept in memory
+_SIDE: Final = 4096  # maximum side of a matrix whose dense eigenproblem is solved
+# For larger matrices, subspace iteration takes at most _STEPS steps, with this many additional columns.
 _EXTRA_COLUMNS: Final = 5
 _STEPS: Final = 200
-# Subspace iteration ends at this residual relative to the first eigenvalue.
+# Subspace iteration ends when the residuals relative to the first eigenvalue are at most this.
 _SETTLED: Final = 1e-10
 _ROUNDING: Final = 1e-9  # After U is removed, a direction shorter than this is only rounding error.
 
-WHOLE: Final = np.empty((0, 0))  # means "no restriction", because the rows have at least the requested rank
+# An empty array in place of a basis of the rows means that the rows have at least the requested rank, so that nothing
+# restricts the local components.
+WHOLE: Final = np.empty((0, 0))
 
 
 def product(data: LocalData, W: Array) -> Array:
@@ -33,20 +35,20 @@ def product(data: LocalData, W: Array) -> Array:
 
 
 def feasible(V: Array, U: Array) -> Array:
-    """Return an orthonormal basis of (I - UU')V, with at most d - r columns for U of r columns."""
+    """Return an orthonormal basis of (I - UU')V. It has at most d - r columns if U has d rows and r columns."""
     V = V[:, : U.shape[0] - U.shape[1]]
     if V.shape[1]:
         # The polar factor is the nearest orthonormal basis, but it scales short columns up, together with their
-        # rounding errors along U. So U is removed once more.
+        # rounding errors along U. So the part along U is removed a second time.
         return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U))
     return V
 
 
 def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
-    """Return a d x rank basis of the span of the rows if their rank is below k, or else `WHOLE`.
+    """Return an orthonormal basis of the span of the rows if their rank is below k, or else `WHOLE`.
 
-    The basis is computed once in a run. The client keeps it in its `memory`, where the start by
-    projection may also have put a basis E.
+    The client computes the basis once in a run, and keeps it in its `memory`. With init="projection", the
+    memory may also contain the basis E of the first phase, which is then used.
     """
     if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
         return memory["narrow"]
@@ -60,7 +62,11 @@ def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
 
 
 def within(V: Array, U: Array, span: Array) -> Array:
-    """Return V restricted to the part of the `narrow` span that is orthogonal to U, perhaps with fewer columns."""
+    """Return V projected onto the part of `span` that is orthogonal to U, with orthonormal columns.
+
+    `span` is a basis from `narrow`. If this part has fewer dimensions than V has columns, the result has
+    fewer columns than V.
+    """
     if not len(span):
         return V
     beside = linalg.independent(linalg.complement(span, U), _ROUNDING)
@@ -72,12 +78,12 @@ def within(V: Array, U: Array, span: Array) -> Array:
 def own_basis(
     data: LocalData, U: Array, r: int, *, steps: int = 0, start: Array | None = None, span: Array = WHOLE
 ) -> Array:
-    """Return the leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
+    """Return the r leading eigenvectors of (I - UU')S(I - UU'), or fewer if the rank of this matrix is lower.
 
-    If n < d, they are computed from the Gram matrix of the deflated rows. If d <= n, they are computed
-    from the Gram matrix of the columns, which is cached. If neither matrix is small enough, subspace
-    iteration on the rows is used. With `steps` above 0, only this many power steps V <- orth((I - UU')SV)
-    are taken from `start`, within the `narrow` span of the rows.
+    If n < d, the eigenvectors are computed from the Gram matrix of the deflated rows. If d <= n, they are
+    computed from the Gram matrix of the columns, which is cached. If neither matrix is small enough,
+    subspace iteration on the rows is used. With `steps` above 0, the client instead takes only this many
+    power steps V <- orth((I - UU')SV) from `start`, and restricts V to `span` (see `narrow`).
     """
     r = min(r, data.d - U.shape[1])
     if r < 1:
@@ -97,13 +103,13 @@ def own_basis(
 
 
 def _by_rows(data: LocalData, U: Array, r: int) -> Array:
-    # The rows are deflated before they are squared, so that rounding errors of the part along U stay small.
+    # The rows are deflated before their Gram matrix is computed, so that rounding errors of the part along U are small.
     X = data.root().astype(np.float64)
     D = X - (X @ U) @ U.T
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)
     squares = float(np.sum(X * X))
-    # If U explains everything, only rounding errors remain, of size eps relative to the rows before squaring.
+    # If U explains the rows completely, only rounding errors remain in D. Their size relative to the rows is eps.
     large = values > max(eps * values[0], eps**2 * squares)
     return linalg.orth(linalg.complement(D.T @ W[:, large], U))
 

@@ -1,21 +1,21 @@
 """ExactPerPCA: personalized PCA without a step size, by alternating exact solutions. The method is this package's own.
 
-A client keeps nothing between rounds, except a warm start with `local_steps`. The server keeps sums
-(`CachedSums`, for clients that miss a round), and pairs of steps and gradients, from which `Secants`
-extrapolates. If the objective falls at an extrapolated U, `learn` rejects this U and returns to the
-plain step.
+A client keeps nothing between rounds. Only with `local_steps`, it keeps its local components for a warm
+start. The server keeps sums (`CachedSums`, for clients that miss a round), and pairs of steps and
+gradients, from which `Secants` extrapolates. If the objective falls at an extrapolated U, `learn` rejects
+this U and returns to the plain step.
 
 `Secants` is L-BFGS on the Grassmann manifold. Up to a rotation, the plain step polar(Z) is U +
-G(U'Z)^(-1), with the gradient G = (I - UU')Z. It uses U'Z as the curvature in all directions. This
-overestimates the curvature, so the plain step never overshoots, but it is short if the objective is
-flat. Two points and their gradients show the true curvature between the points. The inverse curvature
-that `Secants.ahead` applies to G agrees with the last pairs, and is a multiple of the plain step's
-inverse in all other directions (Nocedal 1980). Rotation and projection move pairs from one point to
-the next.
+G(U'Z)^(-1), with the gradient G = (I - UU')Z. The plain step uses U'Z as the curvature in all
+directions. This overestimates the curvature, so the plain step never overshoots, but it is short if the
+objective is flat. Two points and their gradients show the true curvature between the points. `Secants.ahead`
+multiplies G by an approximate inverse of the curvature. This inverse agrees with the last pairs, and in
+all other directions it is a multiple of the plain step's inverse (Nocedal 1980). Rotation and projection
+move pairs from one point to the next.
 
-If the gradient grows along a pair, the pair does not show where the maximum is, and the step ignores
-this pair. But the pair shows that the maximum has not been reached: `Secants.curvature` is the largest
-curvature along the last steps, which is above 0 near a saddle.
+If the gradient grows along the step of a pair, the pair does not show where the maximum is, and the next
+step ignores this pair. But the pair shows that the maximum has not been reached: `Secants.curvature` is
+the largest curvature along the last steps, and it is above 0 near a saddle.
 
 With `gain_tol`, `Gains` can end a run by its objective. If the objective hardly rises, the run may be
 near a saddle, after which the objective rises again. Near a saddle, the curvature along the last steps
@@ -42,9 +42,9 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
 
-_ROUNDS: Final = 10  # The run may end if the objective has hardly risen in this many rounds.
-_CURVATURES: Final = 4  # the number of newest curvatures that must agree
-_MOST_SPREAD: Final = 0.2  # the largest spread of curvatures that agree, relative to the newest curvature
+_ROUNDS: Final = 10  # number of rounds in which the objective must hardly rise before `gain_tol` ends a run
+_CURVATURES: Final = 4  # number of latest curvatures that must agree
+_MOST_SPREAD: Final = 0.2  # maximum spread of curvatures that agree, relative to the latest curvature
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,17 @@ class Gains:
     sine: float = np.inf
 
     def add(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
-        """Return the gains with one more round."""
+        """Return the gains after one more round."""
         objectives = (*self.objectives, objective)[-_ROUNDS - 1 :]
         return Gains(objectives, (*self.curvatures, curvature)[-_CURVATURES:], promise, sine)
 
     def without(self) -> Gains:
-        """Return the gains with one more round whose step was rejected."""
+        """Return the gains after one more round, in which the server rejected the step."""
         again = (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :]
         return replace(self, objectives=again)
 
     def reason_to_end(self, tol: float) -> str:
-        """Return the reason why the objective can grow by at most this share, or "" if it may grow more."""
+        """Return the reason for ending the run, or "" if the objective may still grow by more than this share."""
         if len(self.objectives) <= _ROUNDS or len(self.curvatures) < _CURVATURES:
             return ""
         best, largest = self.objectives[-1], max(self.curvatures)
@@ -86,24 +86,24 @@ class Gains:
             return ""
         return (
             f"the objective improved only by {gained / abs(best):.2g} in {_ROUNDS} rounds (gain_tol={tol:.2g}), and "
-            "its curvature along the last steps is negative. The next step would turn the shared components by a sine "
-            f"of {self.sine:.2g}"
+            "its curvature along the last steps is negative. The next step would turn the shared components by an "
+            f"angle with a sine of {self.sine:.2g}"
         )
 
 
-_PAIRS: Final = 10
+_PAIRS: Final = 10  # maximum number of pairs that the server keeps
 # A pair shows a maximum if the cosine between the step and the decrease of the gradient exceeds this.
 _LEAST_COSINE: Final = 1e-10
 _LONGEST: Final = 1.0  # the tangent of the largest angle by which a step may turn the subspace
-# Smaller curvatures of the plain step, relative to the largest one, are replaced by this.
+# Curvatures of the plain step below this share of the largest curvature are raised to this share.
 _LEAST_CURVATURE: Final = 1e-12
-# If the steps, scaled to length one, have a singular value below this, one step is a combination of others.
+# If a matrix of steps of length one has a singular value below this, one step is a combination of the other steps.
 _LEAST_SINGULAR: Final = 1e-2
 
 
 @dataclass(frozen=True)
 class Secant:
-    """A step s, and the decrease y of the gradient along the step. Both are d x r, and tangent at the newest point."""
+    """A step s, and the decrease y of the gradient along the step. Both are d x r, and tangent at the latest point."""
 
     s: Array
     y: Array
@@ -117,7 +117,7 @@ class Secant:
 
 @dataclass(frozen=True)
 class Secants:
-    """The newest point U, the gradient G = (I - UU')Z at this point, and up to ten pairs, oldest first."""
+    """The latest point U, the gradient G = (I - UU')Z at this point, and up to ten pairs, oldest first."""
 
     U: Array
     G: Array
@@ -129,7 +129,7 @@ class Secants:
         return cls(U, linalg.complement(Z, U))
 
     def at_next(self, here: Secants) -> Secants:
-        """Return the next point, with the moved pairs and the pair of this step."""
+        """Return `here`, the next point, with all pairs moved to it and the pair of the step to it."""
         turn = linalg.procrustes(self.U, here.U)
         carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
         step = here.tangent(here.U - self.U @ turn)
@@ -137,14 +137,14 @@ class Secants:
         return here.with_pairs([*carried, newest])
 
     def with_try(self, there: Secants) -> Secants:
-        """Return the same point with the pair of a step that was tried and rejected."""
+        """Return the same point with one more pair, of the step to the rejected point `there`."""
         turn = linalg.procrustes(there.U, self.U)
         step = self.tangent(there.U @ turn - self.U)
         newest = Secant(step, self.G - self.tangent(there.G @ turn))
         return self.with_pairs([*self.pairs, newest])
 
     def ahead(self, Z: Array) -> tuple[Array, float] | None:
-        """Return the next point and the predicted rise of the objective.
+        """Return the point after a quasi-Newton step, and the predicted rise of the objective.
 
         Return None if no pair shows a maximum, or if the gradient is 0.
         """
@@ -176,7 +176,7 @@ class Secants:
     def curvature(self, Z: Array) -> float:
         """Return the largest curvature of the objective along the last steps, in units of the plain step's curvature.
 
-        This is the largest Ritz value of the Hessian on these steps. Near a maximum, it is below 0.
+        This number is the largest Ritz value of the Hessian on these steps. Near a maximum, it is below 0.
         """
         values, Q = self._plain(Z)
         roots, steps, fallen = np.sqrt(values), [], []
@@ -201,12 +201,12 @@ class Secants:
         return np.asarray(A - self.U @ (self.U.T @ A))
 
     def with_pairs(self, pairs: list[Secant]) -> Secants:
-        """Return the same point with the newest of these pairs. Steps of length 0 are dropped."""
+        """Return the same point with the latest of these pairs. Steps of length 0 are dropped."""
         bent = tuple(pair for pair in pairs if np.any(pair.s))
         return replace(self, pairs=bent[-_PAIRS:])
 
 
-_ROUNDING: Final = 1e-13  # A relative decrease of the objective up to this is only rounding error.
+_ROUNDING: Final = 1e-13  # maximum relative decrease of the objective that counts as rounding error
 
 
 @dataclass(frozen=True)
@@ -216,9 +216,9 @@ class ExactState(PersonalState):
     Attributes
     ----------
     sums : CachedSums
-        The sums, and the last answers of clients that may miss a round.
+        The sums over clients, and each client's last answer if a client has missed a round.
     known : ndarray
-        The plain step from the best U so far.
+        The result of the plain step from the best U so far.
     best : float
         The objective of the best U so far.
     bold : bool
@@ -244,27 +244,28 @@ class ExactState(PersonalState):
 class ExactPerPCA(Personalized[ExactState]):
     """Compute shared components and each client's local components in few rounds.
 
-    Each client solves for its local components exactly, and the server maximizes an objective that is
-    linear in U. S_i = X_i'X_i / n_i.
+    Each client solves for its local components exactly, and the server maximizes a linearized objective.
+    Let S_i = X_i'X_i / n_i, for r1 shared components U and r2 local components V_i. In each round
 
-      Each client:   V_i = top r2 eigenvectors of (I - UU')S_i(I - UU')
-                     sends Z_i = (I - V_iV_i')S_iU and f_i = tr U'S_iU + tr V_i'S_iV_i
-      The server:    U <- polar(sum w_i Z_i)
+      each client computes V_i = top r2 eigenvectors of (I - UU')S_i(I - UU'),
+                   and sends Z_i = (I - V_iV_i')S_iU and f_i = tr U'S_iU + tr V_i'S_iV_i;
+      the server computes Z = sum w_i Z_i and U <- polar(Z).
 
     For fixed V_i, the objective J(U) = sum w_i tr U'(I - V_iV_i')S_i(I - V_iV_i')U is convex in U, and
     polar(Z) is the maximum of its linearization. Therefore J does not fall, and the next V_i do not
-    lower the objective either. No step size is needed. The run ends when ||(I - UU')Z||_F <= tol
-    ||Z||_F, the first-order condition. A quasi-Newton step (`Secants`) usually replaces the plain step,
-    and costs no message. If sum w_i f_i falls after a quasi-Newton step, the plain step is taken instead.
+    lower the objective either. No step size is needed. The run ends when the first-order condition
+    ||(I - UU')Z||_F <= tol ||Z||_F holds. A quasi-Newton step (`Secants`) usually replaces the plain
+    step, and costs no message. If sum w_i f_i falls after a quasi-Newton step, the plain step is taken
+    instead.
 
-    If a client misses a round, its last answer is used. Under masks, the server does not know single
-    answers. Then U is updated from the clients that answered, by plain steps, until all clients answer
-    again.
+    If a client misses a round, its last answer is used. Under masks, the server does not know individual
+    answers. Until all clients answer again, the server then updates U only from the clients that answered,
+    by plain steps.
 
     Reference: this method is the package's own. The problem and PerPCA are Shi and Kontar's (see `PerPCA`).
     Cost per round: a client forms the Gram matrix of its deflated rows, and computes r2 of its
-    eigenvectors. This takes n_i d min(n_i, d) flops (once per run if d <= n_i), or 4 n_i d r2 flops
-    a step with `local_steps`. r1 + 1 columns of d floats travel each way.
+    eigenvectors. This takes n_i d min(n_i, d) flops (once per run if d <= n_i). With `local_steps`, each
+    step takes 4 n_i d r2 flops instead. r1 + 1 columns of d floats are sent each way.
     Prefer it: if clients have directions of their own in addition to the shared ones. It needs fewer
     rounds than `PerPCA`, and only sums leave the clients.
 
@@ -285,16 +286,17 @@ class ExactPerPCA(Personalized[ExactState]):
     local_steps : int, default=0
         If above 0, a client takes this many warm-started power steps for V_i instead of solving for it exactly.
     gain_tol : float, default=0.0
-        If above 0, the run also ends (as settled) when the objective has grown by at most this share of itself in ten
-        rounds, the next step promises no more, and the last steps show no saddle; see `Gains`.
+        If above 0, the run also ends (as settled) when three conditions hold: the objective has grown by at most this
+        share of itself in ten rounds, the next step promises no larger growth, and the last steps show no saddle. See
+        `Gains`.
     oversample : int, default=0
         Columns beyond the shared components in the Lanczos blocks of init="projection".
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=1000
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds.
 
@@ -364,7 +366,7 @@ class ExactPerPCA(Personalized[ExactState]):
         span = deflation.WHOLE
         if steps:
             span = deflation.narrow(data, U.shape[1] + own, memory)
-        # If the previous U was rejected, the client starts from the V of the message before that U.
+        # If the previous U was rejected, the client starts from its V of the message before the rejected U.
         start = memory.get("before" if arrays.get("back") else "V")
         V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
         SW = deflation.product(data, np.hstack([U, V]))
@@ -391,13 +393,13 @@ class ExactPerPCA(Personalized[ExactState]):
         before = state.sums.last
         sums, total, share = state.sums.add(total)
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
-            # New clients have answered, and others may follow. U stays, so that it does not depend on which clients
-            # were asked first.
+            # New clients have answered, and more new clients may follow. The server keeps U, so that U does not depend
+            # on which clients were asked first.
             return self._wait(replace(state, sums=sums))
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:
             return self.weigh(state, total, share)
-        # The objective of some clients cannot be compared with the objective of all clients, so an extrapolated U
+        # The objective over some clients cannot be compared with the objective over all clients, so an extrapolated U
         # is rejected.
         if state.bold:
             return self._wait(state)

@@ -1,14 +1,14 @@
-"""The choice of the number of local components by a client (local_components="auto"), from held-out rows.
+"""The number of local components that a client chooses from held-out rows (local_components="auto").
 
 A fixed random draw splits a client's rows into five parts (`rows.folds`). The statistics of each part
 are fixed before the first message. Each part is held out in turn, and the leading directions of the
 other four parts are computed. The mean square of the held-out rows along each direction is compared
 with two numbers: the mean square per remaining direction, and the noise of the columns in the direction
-(`noise_along`). A direction counts if its mean square exceeds twice the larger number by at least a
-standard error over the five parts. All directions up to the last such direction count.
+(`noise_along`). A direction is clear if its mean square exceeds twice the larger number by more than a
+standard error over the five parts. The client counts all directions up to the last clear one.
 
-In the same way, a client checks how many directions of U its held-out rows support. The number of local
-components is the number of counted directions minus the number of supported directions of U. A client
+In the same way, a client checks how many directions of U are clear in its held-out rows. The number of
+local components is the number of counted directions minus the number of clear directions of U. A client
 counts once in a run, and repeats the check of U if U has moved. Both results hardly depend on the
 precision of U.
 """
@@ -30,22 +30,24 @@ from flower_pca.rows import fixed, folds
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 
-_NOISE_FACTOR: Final = 2.0  # A direction must exceed this multiple of the noise.
-_ROUNDS: Final = 8  # the most iterations that alternate between noise and number of directions
-_SETTLED: Final = 0.05  # The noise has settled if an iteration changes no column's noise by more than this share.
-# The largest number of columns that are regressed on each other
-_MOST_REGRESSED: Final = 4096
-# The largest ratio of columns to rows in these regressions, so that a quarter of the rows is left for the noise
+_NOISE_FACTOR: Final = 2.0  # multiple of the noise that the mean square of a direction must exceed
+_ROUNDS: Final = 8  # maximum number of iterations that alternate between the noise and the number of directions
+_SETTLED: Final = 0.05  # maximum relative change of every column's noise after which the noise has settled
+_MOST_REGRESSED: Final = 4096  # maximum number of columns that are regressed on each other
+# These regressions require a ratio of columns to rows of at most this, so that a quarter of the rows is left to
+# estimate the noise.
 _COLUMNS_PER_ROW: Final = 0.75
-# The share of a column's variance that counts as noise even if the column is a sum of other columns
+# At least this share of a column's variance counts as noise, even if the column is a sum of other columns.
 _RIDGE: Final = 1e-9
-_LEAST_UNEXPLAINED: Final = 0.05  # the smallest share of a column that directions are assumed to leave unexplained
+# The directions are assumed to leave at least this share of a column unexplained.
+_LEAST_UNEXPLAINED: Final = 0.05
 
 
 def clear(along: Array, noise: Array) -> Array:
-    """Return a mask of the directions that exceed twice the noise by a standard error over the parts.
+    """Return a mask of the clear directions: those that exceed twice the noise by more than a standard error.
 
-    `along` and `noise` have a row for each part and a column for each direction.
+    `along` and `noise` have a row for each part of the rows and a column for each direction. The standard
+    error is computed over the parts.
     """
     margin = along - _NOISE_FACTOR * noise
     error = margin.std(axis=0, ddof=1) / np.sqrt(len(margin))
@@ -53,14 +55,14 @@ def clear(along: Array, noise: Array) -> Array:
 
 
 def last(found: Array) -> int:
-    """Return the number of directions up to and including the last one that counts."""
+    """Return the number of directions up to and including the last clear one, or 0 if no direction is clear."""
     return int(np.flatnonzero(found).max(initial=-1)) + 1
 
 
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
-    """Return each part with the leading directions of the other parts.
+    """Return each part together with the leading directions of the other parts.
 
-    There are at most `most` of them, and at most half as many as columns.
+    The number of directions is at most `most`, and at most half the number of columns.
     """
     d = parts[0].d
     none = np.empty((d, 0))
@@ -71,8 +73,9 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
     """Return for each part the mean square along each direction, and the mean square per remaining direction.
 
-    The second result is the mean squared residual of the part's rows after the direction is removed,
-    divided by the number of remaining directions.
+    Both arrays have a row for each part and a column for each direction. The second array contains the mean
+    squared residual of the part's rows after this and all earlier directions are removed, divided by the
+    number of remaining directions.
     """
     along, left = [], []
     for part, V in found:
@@ -85,17 +88,17 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
 
 
 def noise_along(found: Sequence[tuple[Any, Array]], columns: Array) -> Array:
-    """Return the noise of each part along its directions, from the noise variance of each column."""
+    """Return the noise variance along each part's directions, given the noise variance of each column."""
     return _cut([columns @ V**2 for _, V in found])
 
 
 def by_column(parts: Sequence[FixedData], most: int) -> Array:
-    """Return the variance of the noise in each column, which is not explained by at most `most` directions.
+    """Return the variance of the noise in each column, which at most `most` directions do not explain.
 
-    If there are enough rows, the first guess is the residual of each column after a regression on all
-    other columns. Otherwise it is the variance. Then two steps alternate. The first step scales columns
-    to equal noise, and finds the directions that count. The second step estimates the noise, given these
-    directions.
+    If there are enough rows, the first guess is the residual variance of each column after a regression on
+    all other columns. Otherwise the first guess is the variance of the column. Then two steps alternate.
+    The first step scales columns to equal noise, and finds the directions that count. The second step
+    estimates the noise, given these directions.
     """
     noise = _guess(parts)
     for _ in range(_ROUNDS):
@@ -118,7 +121,7 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     C = folds.Together(parts).gram() / n
     S = C * scale * scale[:, None] + _RIDGE * np.eye(d)
     constant = np.diag(1.0 * (scale == 0.0))
-    # These are the residual variances of each column after a regression on all other columns.
+    # `left` is the residual variance of each column after a regression on all other columns.
     left = variances / np.diag(np.linalg.inv(S + constant))
     # The regressions have used d of n degrees of freedom, so the residuals are too small.
     return np.asarray(left * n / (n - d))
@@ -139,7 +142,7 @@ def _noise_beyond(found: Sequence[tuple[Any, Array]], r: int) -> Array:
 
 
 class _WeightedRows:
-    """A view of rows in which each column is multiplied by a weight."""
+    """A view of rows in which each column is multiplied by the weight of this column."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 
@@ -179,17 +182,20 @@ def _cut(parts: Sequence[Array]) -> Array:
 
 AUTO: Final = "auto"
 ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
-CHOSEN: Final = "chosen"  # the key of the number in a client's memory, and in its last answer
-SHARED: Final = "shared_block"  # the key in the model of the block from `shared`, with which the algorithm begins
-MOST: Final = 10  # the largest number of local components that a client can choose
+CHOSEN: Final = "chosen"  # the key of the chosen number in a client's memory, and in its last answer
+SHARED: Final = "shared_block"  # the key in `Model.left` of the block that `shared` found and the algorithm starts from
+MOST: Final = 10  # maximum number of local components that a client can choose
 FEW: Final = 1  # the number of local components of a client with too few rows to hold some out
-# If U has moved by more than this sine since the last choice, the client chooses again.
+# If U has turned by an angle with a larger sine since the last choice, the client chooses again.
 _MOST_MOVED: Final = 0.01
-_MOST_CHOICES: Final = 20  # the largest number of choices, so that a run ends
+_MOST_CHOICES: Final = 20  # maximum number of choices, which ensures that a run ends
 
 
 def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays]:
-    """Return the number of local components that the client chooses for U, and the memory of this choice."""
+    """Return the client's number of local components, and what the client must remember of its choice.
+
+    Without "auto" in the message, the number is given, and there is nothing to remember.
+    """
     components = int(arrays["own"])
     if AUTO not in arrays:
         return components, {}
@@ -212,9 +218,11 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
 
 
 def require_all_numbers(own: int, *, full: bool = False) -> None:
-    """Refuse a limit other than `MOST`, because sums with two limits would reveal which clients chose larger numbers.
+    """Raise an error if the limit is not `MOST`.
 
-    `full` means that U and the local components span all columns, so that the limit must be smaller.
+    The server could compare sums under two limits, and would learn which clients chose larger numbers.
+
+    If `full` is True, U and the local components span all columns, so the limit may be smaller.
     """
     if own != MOST and not (full and 0 <= own < MOST):
         raise ProtocolError(
@@ -223,7 +231,10 @@ def require_all_numbers(own: int, *, full: bool = False) -> None:
 
 
 def leading(arrays: Arrays, data: LocalData) -> int:
-    """Return the number of directions with which a client starts: the counted ones, but at least as many as U has."""
+    """Return the number of directions that a client sends in the first phase.
+
+    With "auto", this is the number of counted directions, but at least the number of shared components.
+    """
     most = int(arrays["k"])
     if AUTO not in arrays:
         return most
@@ -235,7 +246,10 @@ def leading(arrays: Arrays, data: LocalData) -> int:
 
 
 def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
-    """Return how many directions, up to `most`, stand out from the noise, and the noise of each part and column."""
+    """Return the number of directions that stand out from the noise, at most `most`, and the noise.
+
+    The second result holds the noise of each part ("noise") and of each column ("columns").
+    """
     parts = fixed.parts(data)
     columns = by_column(parts, most)
     found = directions(parts, most)
@@ -247,7 +261,7 @@ def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
 
 
 def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
-    """Return the number of directions of U along which held-out rows have more than the noise of `count`."""
+    """Return the number of directions of U that are clear in held-out rows, given the noise that `count` found."""
     along, below = [], []
     for part, rest in folds.splits(fixed.parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
@@ -262,9 +276,9 @@ TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # the shape of `answer`
 
 
 def answer(chosen: Arrays) -> Array:
-    """Return an array with a 1 at the chosen number, so that sums count clients by their numbers.
+    """Return an array with a 1 at the chosen number, so that the sum over clients counts them by number.
 
-    The last place is for clients with too few rows.
+    The last entry counts clients with too few rows to choose.
     """
     places = np.zeros(MOST + 2)
     places[int(chosen[CHOSEN])] = 1.0
@@ -272,7 +286,7 @@ def answer(chosen: Arrays) -> Array:
 
 
 def words(counts: Array) -> str:
-    """Return a sentence about the numbers that clients have chosen, from the sum of all answers."""
+    """Return a sentence about the numbers that clients have chosen, given the sum of all answers."""
     said = "Local components: chosen by each client from held-out parts of its rows"
     *clients, few = (int(n) for n in np.rint(counts))
     found = [f"{r} at {labels.count(n, 'client')}" for r, n in enumerate(clients) if n >= 1]
@@ -286,7 +300,7 @@ def words(counts: Array) -> str:
 
 
 def largest(counts: Array) -> int:
-    """Return the largest number that a client has chosen, or the largest allowed number if no choice is known."""
+    """Return the largest number that a client has chosen, or the maximum number if no choice is known."""
     chosen = [*range(len(counts) - 1), FEW]
     pairs = zip(chosen, counts, strict=True)
     there = [number for number, clients in pairs if round(clients) >= 1]

@@ -1,8 +1,8 @@
 """PerPCA: personalized PCA by gradient steps on Stiefel manifolds, as in the paper.
 
-If the step depends on the largest ||S_i||, a first message measures this norm. The rounds of
-`Personalized` follow. In each round, a client takes one gradient step on its shared and local components
-(`_step`), in one of the paper's two ways.
+If the step depends on the largest ||S_i||, the first message asks each client for this norm. The rounds
+of `Personalized` follow. In each round, a client takes one gradient step on its shared and local
+components (`_step`), in one of the paper's two ways.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
 RETRACTIONS: Final = {"polar": linalg.polar, "qr": linalg.orth}
-_STEP: Final = 0.5  # the first step, in multiples of 1 / max_i ||S_i||_2
-_LONGEST: Final = 16.0  # the largest step in the same units
+_STEP: Final = 0.5  # the first step size, in multiples of 1 / max_i ||S_i||_2
+_LONGEST: Final = 16.0  # maximum step size, in the same units
 # The step is multiplied by _LONGER after a round that raised the objective, and by _SHORTER after any other round.
 _LONGER, _SHORTER = 2.0, 0.25
-# The largest step is multiplied by this if the objective falls and was no higher than before an earlier fall.
+# The maximum step size is multiplied by this if the objective falls from a value no higher than before an earlier fall.
 _LONGEST_FACTOR: Final = 0.5
 
 
 @dataclass(frozen=True)
 class PerState(PersonalState):
-    """The state of `Personalized`, with the numbers on which the step depends.
+    """The state of `PersonalState`, with the numbers that determine the step size.
 
     Attributes
     ----------
@@ -43,13 +43,13 @@ class PerState(PersonalState):
     seed : int
         The seed of the first local components.
     objective : float
-        The objective of the newest round.
+        The objective of the latest round.
     step : float
-        The step in multiples of 1 / norm.
+        The step size in multiples of 1 / norm.
     longest : float
-        The largest step that is still allowed.
+        The maximum step size that is still allowed.
     peak : float
-        The highest objective before a round in which it fell.
+        The highest value that the objective had before a round in which it fell.
     """
 
     norm: float
@@ -65,25 +65,28 @@ class PerPCA(Personalized[PerState]):
     """Compute shared components and each client's local components, by the gradient steps of the paper.
 
     This is Algorithm 2 of the paper: clients take a gradient step on U and V_i, and the server averages
-    the U_i. S_i = X_i'X_i / n_i, and GR(A) is a retraction of A: its polar factor, or the Q of its QR.
+    the U_i. Here S_i = X_i'X_i / n_i, and the retraction GR(A) is the polar factor of A, or the Q of its
+    QR factorization. U has r1 columns, and V_i has r2. In each round
 
-      Each client:   V_i <- GR((I - UU')V_i), W = [U, V_i], G = S_iW
-        choice 1:    G <- G - W(W'G + G'W)/2, U_i = U + eta G_U, V_i <- GR(V_i + eta G_V)
-        choice 2:    [U_i, V_i] <- polar(W + eta G)
-      The server:    U <- GR(sum w_i U_i / sum w_i)
+      each client computes V_i <- GR((I - UU')V_i), W = [U, V_i], G = S_iW, and then
+        with choice 1:     G <- G - W(W'G + G'W)/2, U_i = U + eta G_U, V_i <- GR(V_i + eta G_V)
+        with choice 2:     [U_i, V_i] <- polar(W + eta G)
+      the server computes  U <- GR(sum w_i U_i / sum w_i)
 
-    Choice 1 is stable if eta ||S_i|| is at most about 1, and its fixed points are the true solutions.
-    Choice 2 is stable for any step, but its fixed points have an error that grows with the step. Choice
-    2 needs the polar factor, because the first columns of a QR do not depend on the later ones.
+    G_U and G_V are the columns of G that belong to U and V_i. Choice 1 is stable if eta ||S_i|| is at
+    most about 1, and its fixed points are the true solutions. Choice 2 is stable for any step size, but
+    its fixed points have an error that grows with the step size. Choice 2 needs the polar factor, because
+    the first columns of a QR do not depend on the later columns.
 
-    The step is eta = step / max_i ||S_i||_2, for which each client sends one number in an additional
-    message, or an absolute `eta`, as in the paper (0.1). The client with the largest ||S_i|| shortens
-    the steps of all clients, so by default the step grows as long as the objective grows: see `step`.
+    By default, the step size is eta = step / max_i ||S_i||_2. For this, each client sends one number in an
+    additional message. With `eta`, the step size is absolute, as in the paper (0.1). The client with the
+    largest ||S_i|| shortens the steps of all clients, so by default the step size grows as long as the
+    objective grows: see `step`.
 
     Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024,
-    Algorithms 1, 2.
+    Algorithms 1 and 2.
     Cost per round: 4 n_i d (r1 + r2) flops on a client, and r1 + 1 columns of d floats each way.
-    Prefer it: to repeat the paper. `ExactPerPCA` finds the same result in 5 to 100 times fewer rounds.
+    Prefer it: to reproduce the paper. `ExactPerPCA` finds the same result in 5 to 100 times fewer rounds.
 
     Parameters
     ----------
@@ -98,24 +101,24 @@ class PerPCA(Personalized[PerState]):
     collect : bool, default=False
         Whether to collect the local components at the end. Only nodes that agree send them.
     choice : {1, 2}, default=1
-        The way in which a client takes its gradient step, see above.
+        The way in which a client takes its gradient step (see above).
     retraction : {"polar", "qr"}, default="polar"
         The retraction GR. "qr" requires choice=1.
     step : float or None, default=None
-        The step in multiples of 1 / max_i ||S_i||_2. By default it begins at 0.5. With choice=1 it then doubles after
-        every round that raises the objective, up to 16, and falls to a quarter, but not below 0.5, after any other
-        round. If the objective falls again and was no higher than before an earlier fall, the largest step is halved,
-        because otherwise steps could go up and down without end.
+        The step size in multiples of 1 / max_i ||S_i||_2. By default it begins at 0.5. With choice=1, it then doubles
+        after every round that raises the objective, up to 16. After any other round, it falls to a quarter, but not
+        below 0.5. If the objective falls from a value no higher than before an earlier fall, the maximum is halved,
+        because otherwise the objective could rise and fall forever.
     eta : float or None, default=None
-        If given, the absolute step, in place of `step`.
+        The absolute step size. If given, it replaces `step`.
     oversample : int, default=0
         Columns beyond the shared components in the Lanczos blocks of init="projection".
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=1000
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds.
 
@@ -161,8 +164,8 @@ class PerPCA(Personalized[PerState]):
             checks.number(f"eta of {self.name}", self.eta, least=1e-300, remedy="Leave it out for a scale-free step.")
         if self.choice == 2 and self.retraction == "qr":
             raise ConfigError(
-                f'choice=2 of {self.name} needs retraction="polar", because the first columns of a QR ignore the later '
-                'ones. Use retraction="polar".',
+                f'choice=2 of {self.name} needs retraction="polar", because the first columns of a QR do not depend on '
+                'the later columns. Use retraction="polar".',
                 setting="retraction",
                 value=self.retraction,
             )
@@ -258,8 +261,8 @@ class PerPCA(Personalized[PerState]):
         if f > state.objective:
             return replace(state, step=min(state.step * _LONGER, state.longest))
         longest, peak = state.longest, max(state.peak, state.objective)
-        # A fall is harmless if the objective was higher than before all earlier falls. Otherwise the steps may go
-        # up and down without end, so the largest step is halved.
+        # A fall is harmless if the objective was higher than before all earlier falls. Otherwise the objective may
+        # rise and fall forever, so the maximum step size is halved.
         if state.objective <= state.peak:
             longest = max(longest * _LONGEST_FACTOR, _STEP)
         step = min(max(state.step * _SHORTER, _STEP), longest)

@@ -4,11 +4,12 @@ Each client counts the directions along which held-out rows contain more than no
 the number of local components (`algorithms.personal.held_out`). E_i holds this number of leading
 directions of all rows of client i. A direction that all clients share is in the span of every E_i, so it
 belongs to an eigenvalue of P = mean_i E_iE_i' near 1. A local direction of one client is in the span of
-another E_i only by chance. Directions with eigenvalues above `CUT` count as shared, which corresponds to
-three of four clients.
+another client's E_i only by chance. Directions with eigenvalues above `CUT` count as shared, which
+corresponds to three of four clients.
 
-Block Lanczos needs only products with P. Ritz values never exceed eigenvalues, so no direction counts
-as shared that is not. The algorithm then starts from the leading directions.
+Block Lanczos needs only products with P. Ritz values never exceed eigenvalues, so a direction with an
+eigenvalue below `CUT` never counts as shared. The personalized algorithm then starts from the leading
+directions.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from flower_pca.rows import folds
 from flower_pca.rows.local import LocalData
 
 SHARED: Final = "shared"  # the value of n_components that requests this stage
-CUT: Final = 0.75
-MOST: Final = 10  # the most shared components that can be found
-FEWEST: Final = 3  # the fewest clients, because fewer clients have too much in common by chance
-_ROUNDS: Final = 6
-_MEMORY_KEY: Final = "clear"  # the key of a client's E in its memory
-_MOST_RESIDUAL: Final = 0.1  # the largest residual of the Ritz values that count, and of the next one
+CUT: Final = 0.75  # the eigenvalue of P above which a direction counts as shared
+MOST: Final = 10  # maximum number of shared components that can be found
+FEWEST: Final = 3  # minimum number of clients, because fewer clients have too much in common by chance
+_ROUNDS: Final = 6  # maximum number of messages
+_MEMORY_KEY: Final = "clear"  # the key of a client's E_i in its memory
+_MOST_RESIDUAL: Final = 0.1  # maximum residual of the Ritz values that count, and of the next Ritz value
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class SharedState(BlockLanczos):
 
     @property
     def everyone(self) -> bool:
-        """Whether the message goes to all clients even if rounds sample a fraction of them. This is always so."""
+        """Whether the message goes to all clients even in a run that samples clients. It always does."""
         return True
 
 
@@ -72,9 +73,9 @@ class SharedState(BlockLanczos):
 class Shared(Stage[SharedState]):
     """Count the directions that clients share, from sums of products of each client's projector with a block.
 
-    Cost: once in a run, a client chooses its number of components. For this, it computes the leading
-    directions of four fifths of its rows five times. `MOST + 2` columns of d floats travel each way, in
-    one to `_ROUNDS` messages.
+    Cost: once in a run, each client counts its directions. For this, it computes the leading directions of
+    four fifths of its rows five times. `MOST + 2` columns of d floats are sent each way, in one to
+    `_ROUNDS` messages.
     """
 
     name: ClassVar[str] = SHARED
@@ -115,8 +116,8 @@ class Shared(Stage[SharedState]):
         if clients < FEWEST:
             raise DataError(
                 f"{option('n_components', 'shared')} needs at least {FEWEST} clients with {folds.FEWEST} rows or more "
-                f"each, but this run has {clients}. Give a number of components instead, because few clients have "
-                "much in common by chance.",
+                f"each, but this run has {clients}. Fewer clients have too much in common by chance. Give a number of "
+                f"components instead, for example {option('n_components', 2)}.",
                 setting="n_components",
             )
         state, values, basis, residuals = state.step(total["P"] / clients)
@@ -134,7 +135,7 @@ class Shared(Stage[SharedState]):
 
     def finish(self, state: SharedState, model: Model) -> Model:
         values, basis = state.values, state.basis
-        # If nothing was computed, the number was already found before the set of clients changed.
+        # If the stage has computed nothing, the number was already found before the set of clients changed.
         if values is None or basis is None:
             return model
         above = int(np.sum(values > CUT))

@@ -3,20 +3,20 @@
 The algorithm is `ExactPerPCA`, applied to rows whose outlying entries have been replaced.
 
 The server works as in `ExactPerPCA`. A client keeps the coordinates of its rows along the components,
-and the positions of its outliers. A client that has lost this memory starts again, and takes more steps
-in that message. A few rows always fit some components, so a client with fewer rows than `Rows.enough`
-requires would find no outliers. Such a client has no influence on U and no local components. Each of its
-rows is decomposed along U separately.
+and the positions of its outliers. If a client has lost this memory, it starts again and takes more steps
+in this message. A client with fewer rows than `Rows.enough` requires would find no outliers, because a
+few rows are always fitted well by some components. Such a client has no influence on U and no local
+components, and each of its rows is decomposed along U separately.
 
 The model of a client's rows is X = L + S + noise, with L in the span of shared and local components. An
-entry is an outlier ("far") if it differs from L by more than a multiple of its column's noise, which is
-estimated from the median of all residuals of the column at this client. At first, L is the median of
+entry is an outlier ("far") if it differs from L by more than a multiple of its column's noise. The noise
+is estimated from the median of all residuals of the column at this client. At first, L is the median of
 each column. So the threshold begins at the size of the rows, and falls as L fits the rows better.
 Outliers and missing values are replaced by L, so that they influence neither the components nor the
 coordinates of their row.
 
-The closing message is the one of personalized PCA, on rows without outliers. The client keeps the
-outliers separately.
+The closing message is that of personalized PCA, applied to the rows without outliers. The client keeps
+the outliers separately.
 """
 
 from __future__ import annotations
@@ -45,39 +45,52 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-# An outlier remains one until it falls below this share of the threshold. Otherwise entries could alternate
-# without end.
+# An outlier remains an outlier until it falls below this share of the threshold. Otherwise, an entry could alternate
+# between outlier and inlier forever.
 _BACK_SHARE: Final = 0.5
 _PRECISION: Final = 1e-6  # the best precision of L, relative to the size of a column
-_ROWS_PER_COMPONENT: Final = 2  # the fewest rows for each component
-_ROUNDING: Final = 1e-9  # A smaller share of what the components explain is only rounding error.
-_PROJECTION_STEPS: Final = 100  # the largest number of steps in a projection of new rows
-_SETTLED: Final = 1e-10  # the relative change of L at which a projection of new rows ends
+_ROWS_PER_COMPONENT: Final = 2  # minimum number of rows for each component
+_ROUNDING: Final = 1e-9  # share of the explained squares below which a difference is only rounding error
+_PROJECTION_STEPS: Final = 100  # maximum number of steps in a projection of new rows
+_SETTLED: Final = 1e-10  # relative change of the coordinates at which a projection of new rows ends
 # These are the limits of the warnings about structure and tails, measured with 25 to 80 rows at each client. Most
-# runs whose shared components were wrong by a sine above .1 had one of two symptoms at half of their clients or
-# more. Either the squared residuals in one direction were 1.2 times those of independent entries, and more than .05
-# (as a ratio of lengths) of what a component explains. Or the other entries of a client had a kurtosis of 4.3 to 10.
-# The kurtosis of normal entries is 3, and that of Student's t with 3 degrees of freedom, cut at 4 deviations, is 3.9.
+# runs with wrong shared components (an angle with a sine above .1) had one of two symptoms at half of their clients
+# or more. Either the squared residuals in one direction were 1.2 times those of independent entries, and more than
+# .05 (as a ratio of lengths) of what a component explains. Or the entries that are not outliers had a kurtosis of 4.3
+# to 10. The kurtosis of normal entries is 3. The kurtosis of Student's t with 3 degrees of freedom, cut at 4
+# deviations, is 3.9.
 _STRUCTURE: Final = 1.2
 _LEAST_STRUCTURE: Final = 0.05
 _MOST_KURTOSIS: Final = 4.2
 # If one client has more than this share of the noise of all clients, its noise may consist of outliers.
 _MOST_NOISE: Final = 0.8
-# The components are unreliable if the next U, in which clients with more noise have less weight, differs by a larger
-# sine. This was measured with 40 % outliers of two sizes at one of five clients. In ten converged runs with wrong
-# components, U turned by .067 or more. In runs with errors below .05, it turned by .046 or less, and in 26 runs with
-# ten times the noise at one client by .025 or less.
+# The closing message computes one more U, in which clients with more noise have less weight. The components are
+# unreliable if this U differs from the result by a larger sine than this limit, which was measured with 40 % outliers
+# of two sizes at one of five clients. In ten converged runs with wrong components, the sine was .067 or more. In runs
+# with errors below .05, it was .046 or less, and in 26 runs with ten times the noise at one client, .025 or less.
 _MOST_TURN: Final = 0.06
-# The weight of a client is this power of the share of its squares that is not noise.
+# In this further U, the weight of a client is this power of the share of its squares that is not noise.
 _POWER: Final = 4
-_FEWEST_CLIENTS: Final = 3  # the fewest clients for which one client can be compared with the others
+_FEWEST_CLIENTS: Final = 3  # minimum number of clients for which one client can be compared with the others
 _SIGN_DRAWS: Final = 3  # the number of draws of random signs, which make entries independent
-_SEED: Final = 20
+_SEED: Final = 20  # the seed of the random signs
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fit L = TW' of a client's rows, with W = [U, V], a mask of outliers, and the columns' thresholds."""
+    """A fit L = TW' of a client's rows.
+
+    Attributes
+    ----------
+    W : ndarray
+        The shared and local components [U, V], as columns.
+    T : ndarray
+        The coordinates of the rows along these components.
+    far : ndarray of bool
+        The mask of outliers.
+    limit : ndarray
+        The threshold of each column.
+    """
 
     W: Array
     T: Array
@@ -103,21 +116,21 @@ class Rows:
 
     @classmethod
     def of(cls, data: LocalData) -> Rows:
-        """Read all rows at once, because the residuals of a column are compared with each other."""
+        """Return all rows of a client at once, because the residuals of a column are compared with each other."""
         X = np.concatenate(list(data.dense())).astype(np.float64)
         gaps = np.zeros(X.shape, dtype=bool)
         gaps.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = True
         return cls(X, gaps)
 
     def begin(self, cut: float) -> Fit:
-        """Return the fit without components, in which L is the median of each column."""
+        """Return the first fit, without components: L is the median of each column."""
         W = _medians(self.X, ~self.gaps)[:, None]
         T = np.ones((len(self.X), 1))
         nothing = np.zeros(self.X.shape, dtype=bool)
         return self.judge(W, T, nothing, cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
-        """Return the next fit: local components of the rows without outliers, coordinates, and the new outliers."""
+        """Return the next fit for U: new local components from the rows without outliers, and then new outliers."""
         clean, span = self.less(before), deflation.WHOLE
         if local_steps:
             span = deflation.narrow(clean, U.shape[1] + own, {})
@@ -136,10 +149,9 @@ class Rows:
         return np.where(fit.far | self.gaps, fit.L, self.X)
 
     def judge(self, W: Array, T: Array, before: Array, limit: Array) -> Fit:
-        """Return the fit TW' with its outliers.
+        """Return the fit TW' with its outliers, which are the entries whose residual exceeds `limit`.
 
-        Entries beyond the threshold are outliers. For entries that were outliers before, the limit is only
-        a share of the threshold.
+        For entries that were outliers before, a share of `limit` is enough.
         """
         sizes = np.abs(self.X - T @ W.T)
         far = np.where(before, sizes > _BACK_SHARE * limit, sizes > limit)
@@ -155,9 +167,9 @@ class Rows:
         return np.asarray(NORMAL * np.maximum(sizes, self.least))
 
     def has_structure(self, fit: Fit, noise: Array) -> bool:
-        """Return whether the residuals of near entries are much larger in one direction than independent entries.
+        """Return whether the residuals are much larger in one direction than independent entries would be.
 
-        This happens if outliers have turned the components.
+        Outliers are not counted. The residuals have such a structure if outliers have turned the components.
         """
         least, p = min(self.X.shape), fit.W.shape[1]
         scaled = self._near(fit, self._known(noise))
@@ -170,21 +182,24 @@ class Rows:
         return bool(first - independent > _LEAST_STRUCTURE**2 * _squares(fit.L) / p)
 
     def follows_far(self, fit: Fit, noise: Array) -> bool:
-        """Return whether near entries have heavy tails, which suggests that the components follow some outliers."""
+        """Return whether the residuals have heavy tails although outliers are not counted.
+
+        This suggests that the components follow some outliers.
+        """
         near = self._near(fit, self._known(noise))[~(fit.far | self.gaps)]
         return bool(near.any()) and len(near) * float(np.sum(near**4)) > _MOST_KURTOSIS * _squares(near) ** 2
 
     def share(self, fit: Fit, noise: Array) -> float:
-        """Return the share of the squares that is not noise."""
+        """Return the share of the sum of squares of the rows that is not noise."""
         squares = _squares(self.cleared(fit)) or 1.0
         return max(0.0, 1.0 - len(self.X) * float(np.sum(self._known(noise) ** 2)) / squares)
 
     def loudness(self, noise: Array) -> float:
-        """Return the root mean square of the columns' noise. Noise that is only rounding counts as 0."""
+        """Return the root mean square of the columns' noise. Noise that is only rounding error counts as 0."""
         return float(np.sqrt(np.mean(self._known(noise) ** 2)))
 
     def _known(self, noise: Array) -> Array:
-        """Return the noise of each column, with 0 for columns whose residuals are only rounding."""
+        """Return the noise of each column, with 0 for columns whose residuals are only rounding errors."""
         return np.where(noise > NORMAL * self.least, noise, 0.0)
 
     def _near(self, fit: Fit, sizes: Array) -> Array:
@@ -193,8 +208,9 @@ class Rows:
         return np.asarray(np.where(fit.far | self.gaps, 0.0, left))
 
     def size(self, first: Fit) -> float:
-        """Return the mean square of a row without entries far from the medians. The client's answers are divided
-        by this number.
+        """Return the mean sum of squares of a row, with the outliers of the first fit replaced.
+
+        The client's answers are divided by this number.
         """
         squares = float(np.sum(self.cleared(first) ** 2))
         return max(squares / len(self.X), TINY)
@@ -209,12 +225,12 @@ class Rows:
         return np.asarray(_PRECISION * _sizes(self.X, self.gaps))
 
     def loss(self, fit: Fit) -> float:
-        """Return the sum of squared residuals, which a step lowers. An outlier adds the square of its threshold."""
+        """Return the sum of squared residuals, which every step reduces. An outlier counts with its threshold."""
         sizes = np.where(fit.far, fit.limit, self.X - fit.L)
         return float(np.sum(sizes[~self.gaps] ** 2))
 
     def project(self, W: Array, noise: Array, cut: float) -> Fit:
-        """Fit new rows separately. The threshold of a row falls with its residuals."""
+        """Return a fit of new rows along W, each on its own. The threshold of a row falls with its residuals."""
         noise = np.maximum(noise, TINY)
         T = np.zeros((len(self.X), W.shape[1]))
         far = np.zeros(self.X.shape, dtype=bool)
@@ -230,10 +246,11 @@ class Rows:
 
 
 def _along_first(left: Array, p: int) -> tuple[float, float]:
-    """Return the largest sum of squares in one direction, and the same figure for entries with random signs.
+    """Return the largest sum of squares of the residuals in one direction, and its value for independent entries.
 
-    The residuals of p components have p fewer directions than residuals with random signs. The second
-    figure is corrected for this difference.
+    Entries become independent if their signs are drawn at random. The residuals of p components have p
+    fewer directions than residuals with random signs, so the second number is corrected for this
+    difference.
     """
     n, d = left.shape
     rng = np.random.default_rng(_SEED)
@@ -252,7 +269,7 @@ def _spread(n: int, d: int) -> float:
 
 
 def _sizes(residuals: Array, gaps: Array) -> Array:
-    """Return the median size of each column's entries, without zeros and missing values."""
+    """Return the median absolute value of each column's entries, without zeros and missing values."""
     sizes = np.abs(residuals)
     return _medians(sizes, (sizes > 0.0) & ~gaps)
 
@@ -264,38 +281,39 @@ def _medians(values: Array, counted: Array) -> Array:
     return np.where(counted.any(axis=0), median(values, counted.astype(np.float64)), 0.0)
 
 
-CUT: Final = number(least=1.0, most=1e6)  # the threshold, in multiples of the noise
-_FIRST_STEPS_FACTOR: Final = 10  # A client without memory takes this many times as many steps.
+CUT: Final = number(least=1.0, most=1e6)  # the allowed values of the threshold, in multiples of the noise
+_FIRST_STEPS_FACTOR: Final = 10  # factor by which the number of steps is larger for a client without memory
 INNER: Final[Mapping[str, Ask]] = {"cut": CUT, "inner": STEPS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriplePCA(ExactPerPCA):
-    """Compute shared components and local components of rows that contain single outlying entries.
+    """Compute shared components and local components of rows that contain individual outlying entries.
 
     The rows are the sum of a shared, a local and a sparse part, and noise. The algorithm is
-    `ExactPerPCA` on rows without their outliers.
+    `ExactPerPCA` on rows without their outliers. In each round
 
-      Each client:   L_i = T_i[U, V_i]'; S_i = X_i - L_i for entries beyond the threshold, else 0;
-                     the step of `ExactPerPCA` on X_i - S_i, whose coordinates along [U, V_i] are the next T_i
-      The server:    U <- polar(sum w_i Z_i), as in `ExactPerPCA`
+      each client computes L_i = T_i[U, V_i]', and S_i = X_i - L_i for entries beyond the threshold, else 0,
+                   applies the step of `ExactPerPCA` to X_i - S_i, which gives V_i, Z_i and f_i,
+                   and sets T_i to the coordinates of X_i - S_i along [U, V_i];
+      the server computes U <- polar(sum w_i Z_i), as in `ExactPerPCA`.
 
     The threshold is `threshold` times the noise of each column at each client, where the noise is
     1.4826 times the median of |X_i - L_i|. At first L_i consists of medians, so the threshold begins at
-    the size of the rows. It falls with the residuals, and nobody needs to know the noise. f_i is the
-    decrease of the clipped residuals, compared with residuals from the medians. Z_i and f_i are divided
-    by the mean square of a client's rows without outliers. So a client with large values has no more
-    influence than other clients. A client with fewer than 2(r1 + r2) rows has no influence. By default,
-    the rows are not centered, because outliers would shift the mean. The mean is then an additional
-    shared component. Missing values are treated like outliers.
+    the size of the rows. The threshold falls with the residuals, so the noise need not be known. f_i is
+    the decrease of the clipped residuals, compared with residuals from the medians. Z_i and f_i are
+    divided by the mean square of a client's rows without outliers. So a client with large values has no
+    more influence than other clients. A client with fewer than 2(r1 + r2) rows has no influence, for r1
+    shared and r2 local components. By default, the rows are not centered, because outliers would shift
+    the mean. The mean is then an additional shared component. Missing values are treated like outliers.
 
-    Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization:
-    untangling global, local, and noisy components", JMLR 2024, whose thresholds fall by a schedule;
-    the steps are this project's own.
+    Reference: the model is from Shi, Fattahi and Kontar, "Triple component matrix factorization:
+    untangling global, local, and noisy components", JMLR 2024. In the paper, thresholds fall by a
+    schedule. The steps are this package's own.
     Cost per round: a client needs `inner_steps` times the flops of `ExactPerPCA`, a median of every
     column at each step, and memory for about four copies of its rows. r1 + 1 columns of d floats
-    travel each way.
-    Prefer it: if clients have directions of their own, and single values in their rows are outliers.
+    are sent each way.
+    Prefer it: if clients have directions of their own, and individual values in their rows are outliers.
 
     Parameters
     ----------
@@ -306,8 +324,8 @@ class TriplePCA(ExactPerPCA):
     threshold : float, default=4.0
         An entry is removed if its distance from L exceeds this multiple of its column's noise.
     inner_steps : int, default=3
-        How often a client recomputes outliers and local components for a U. A client without memory does so ten times
-        as often.
+        The number of times that a client recomputes outliers and local components in each round. A client without
+        memory recomputes them ten times as often.
     weights, init, start_rounds, given, collect
         See `ExactPerPCA`.
     acceleration, local_steps, gain_tol, oversample
@@ -315,9 +333,9 @@ class TriplePCA(ExactPerPCA):
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=1000
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds.
 
@@ -342,7 +360,7 @@ class TriplePCA(ExactPerPCA):
     }
     centers: ClassVar[bool] = False
     by_row: ClassVar[bool] = True
-    shares: ClassVar[bool] = False  # The held-out rows would contain outliers.
+    shares: ClassVar[bool] = False  # n_components="shared" is refused, because held-out rows would contain outliers
 
     threshold: float = 4.0
     inner_steps: int = 3
@@ -379,7 +397,7 @@ class TriplePCA(ExactPerPCA):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         common = ExactPerPCA.parts(arrays, d)
-        if "f" in common:  # Here f belongs to rows that are scaled to size one.
+        if "f" in common:  # f is not a mean square of rows here, because the rows are scaled to size one.
             return {**common, "f": NUMBER}
         return common
 
@@ -419,8 +437,8 @@ class TriplePCA(ExactPerPCA):
         ):
             words = (
                 f"{status.words}, but the components are not reliable, because they depend on one client that has "
-                "several times the noise of all other clients together. This noise may consist of outlying entries. "
-                "Leave out clients with many outlying entries"
+                "several times the noise of all other clients together. The noise of this client may consist of "
+                "outlying entries. Leave out clients with many outlying entries"
             )
             return Status(Outcome.STALLED, words)
         return status
@@ -430,7 +448,7 @@ class TriplePCA(ExactPerPCA):
         if not float(total["w"]) > 0.0:
             raise DataError(
                 f"No client has {_ROWS_PER_COMPONENT} rows or more for each of its shared and local components. Ask "
-                "for fewer components, or combine small sites."
+                "for fewer components, or combine the rows of small sites."
             )
 
     def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
@@ -450,7 +468,7 @@ class TriplePCA(ExactPerPCA):
 
 
 def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
-    """Return the client's fit after the steps of one message for its U."""
+    """Return the client's fit for the U of a message, after the number of steps that the message asks for."""
     own, steps = int(arrays["own"]), int(arrays["inner"])
     cut = float(arrays["cut"])
     fit = recall(rows, memory)
@@ -462,12 +480,12 @@ def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
 
 
 def memory_of(fit: Fit) -> Arrays:
-    """Return the arrays of a fit that a client keeps until the next message."""
+    """Return the arrays that a client keeps until the next message, from which `recall` restores the fit."""
     return {"W": fit.W, "T": fit.T, "far": np.flatnonzero(fit.far)}
 
 
 def recall(rows: Rows, memory: Arrays) -> Fit | None:
-    """Return the fit in a client's memory, or None if there is no fit of these rows."""
+    """Return the fit in a client's memory, or None if the memory has no fit for these rows."""
     n, d = rows.X.shape
     if "T" not in memory or len(memory["T"]) != n or len(memory["W"]) != d:
         return None
@@ -478,9 +496,10 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
 
 
 def _lacks_shared(clean: LocalData, shared: int, own: int, explained: float) -> bool:
-    """Return whether the rows lack the shared components.
+    """Return whether the rows do not contain the shared components.
 
-    This is so if U adds less than half of what as many free components would add to the local components.
+    They do not if U explains less than half of what the same number of free components would explain in
+    addition to the local components.
     """
     values = clean.top(shared + own)[1]
     most = float(values.sum())
@@ -490,15 +509,14 @@ def _lacks_shared(clean: LocalData, shared: int, own: int, explained: float) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class TripleClosing(PersonalClosing):
-    """Send U for the last time, so that every client keeps its local components, its low-rank part L and
-    its sparse part S.
+    """Send U for the last time, so that every client keeps its local components and the parts L and S of its rows.
 
-    In addition to the answer of `PersonalClosing`, each client sends for every column the number of
-    removed entries, the squared noise and the sum of the cleared rows. It also sends the sum of squares of
-    the cleared rows, and four flags: whether it has too few rows to count, whether its rows lack the
-    shared components, whether the components leave structure in its rows, and whether the components
-    follow outliers. Finally, it sends again the product for the next U, this time with less weight for
-    clients with more noise.
+    L is the low-rank part, and S is the sparse part. In addition to the answer of `PersonalClosing`, each
+    client sends for every column the number of removed entries, the squared noise and the sum of the
+    cleared rows. The client also sends the sum of squares of the cleared rows, and four flags: whether it
+    has too few rows to count, whether its rows lack the shared components, whether the components leave
+    structure in its rows, and whether the components follow outliers. Finally, the client sends its product
+    for the next U, weighted so that clients with more noise have less influence.
 
     Cost: the same as one round of the algorithm. Each client sends r1 + 3 more columns of d floats.
     """
@@ -512,7 +530,7 @@ class TripleClosing(PersonalClosing):
         wide = len(arrays["U"])
         return {
             **PersonalClosing.parts(arrays, d),
-            # No claim covers these rows, because their outliers are removed.
+            # Y is an estimate, because it is a product of rows whose outliers are removed, not of the rows themselves.
             "Y": Part(arrays["U"].shape, Kind.ESTIMATE),
             "taken": Part((wide,), Kind.COUNT),
             "noise": Part((wide,), Kind.MEAN_SQUARES),
@@ -606,13 +624,13 @@ class TripleClosing(PersonalClosing):
             "apart": np.array([total["apart"], clients]),
             "structured": np.array([total["structured"], total["followed"], clients - few]),
             "noise": np.sqrt(total["noise"] / max(clients - few, 1.0)),
-            # This is the sine by which U turns if clients with more noise have less weight.
+            # "swayed" is the sine by which U turns if clients with more noise have less weight.
             "swayed": np.array(linalg.sin_theta(state.U, linalg.orth(total["Z"])) if np.any(total["Z"]) else 0.0),
-            # This is the sum of squares over the square of the sum. It is 1 / N if all N clients have the same
-            # noise, and 1 if one client has all the noise.
+            # "loud" is the sum of the squared noise of the clients, divided by the square of the sum of their noise.
+            # It is 1 / N if all N clients have the same noise, and 1 if one client has all the noise.
             "loud": np.array(float(np.mean(total["noise"])) / (float(total["loudness"]) ** 2 or 1.0)),
         }
-        # The mean is taken over the rows without outliers.
+        # The mean of the rows is computed without outliers, and `offset` is n times its squared length.
         offset = 0.0
         if not model.center:
             offset = float(np.sum(total["sums"] ** 2)) / model.n

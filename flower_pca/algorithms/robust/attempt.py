@@ -16,14 +16,17 @@ from flower_pca.base.linalg import Array
 
 
 def moments(U: Array, G: Array) -> tuple[Array, Array]:
-    """Return an orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
+    """Return Z, an orthonormal basis of the span of U, and the product L'L Z, where L'L = U G U'."""
     Z, R = linalg.qr(U)
     inner = R @ ((G + G.T) / 2) @ R.T
     return Z, Z @ inner
 
 
 def change(old: Array, new: Array, G: Array) -> float:
-    """Return |A - ZZ'A| / |A| for A = U_new G^(1/2) and Z = orth(U_old). Weak components have little influence."""
+    """Return the relative change of the basis: |A - ZZ'A| / |A| for A = U_new G^(1/2) and Z = orth(U_old).
+
+    Weak components have little influence on this number.
+    """
     E = linalg.complement(new, linalg.orth(old))
     whole, off = (float(np.sum((A @ G) * A)) for A in (new, E))
     if whole <= 0.0:
@@ -32,7 +35,7 @@ def change(old: Array, new: Array, G: Array) -> float:
 
 
 def gap(s: Array, least: float) -> int | None:
-    """Return how many singular values come before the widest gap, or None if its ratio is below `least`."""
+    """Return the number of singular values before the widest gap, or None if the ratio at the gap is below `least`."""
     s = np.maximum(s, TINY)
     ratios = s[:-1] / s[1:]
     if not len(ratios) or ratios.max() < least:
@@ -51,15 +54,15 @@ class Problem:
     sigma : float
         The size of an ordinary entry.
     top : int
-        The exponent of the power of two at which the bins of entries by size end.
+        The exponent of the power of two that is the upper end of the bins by which clients count entries.
     floor : float
         The last threshold without noise, as a share of sigma.
     tol : float
-        If the basis changes by at most this in a round, it has settled.
+        The basis has settled if its relative change in a round is at most this.
     noise : float or None
         The standard deviation of dense noise, or None to estimate it.
     ridge : float
-        rho / (lam sqrt(max(n, d))).
+        The ridge rho, divided by lam sqrt(max(n, d)), where lam is the threshold.
     patience : int
         The number of rounds at the last threshold after which the proof begins, even if the basis still moves.
     least_rounds, most_rounds : int
@@ -84,20 +87,20 @@ class Problem:
         return float(np.sqrt(self.n) + np.sqrt(self.d))
 
 
-FAR: Final = 10.0  # Without noise, an entry further than this many thresholds has no influence.
-EXACT: Final = 16  # With at most this many columns, a proof asks for exact matrices.
+FAR: Final = 10.0  # multiple of the threshold beyond which an entry has no influence if there is no noise
+EXACT: Final = 16  # maximum number of columns with which a proof asks for exact matrices
 STEPS: Final = 8  # the number of power steps in a proof with more columns
-_SEED: Final = 20
+_SEED: Final = 20  # the seed of the first block of these power steps
 _RIDGE_FACTOR: Final = 0.1  # the factor of the ridge if there is noise
 # With noise, a basis has settled if its change is at most this share of the noise relative to an ordinary entry.
 _NOISE_SHARE: Final = 1e-3
 # If at most _FEW_BEYOND of the entries lies beyond lam, _FEWER_STEPS inner steps are enough.
 _FEW_BEYOND, _FEWER_STEPS = 0.1, 2
 _SEARCH_COLUMNS: Final = 2  # the number of columns of the block that searches the residuals for structure
-# The residuals have structure if their largest squared singular value is more than this many times the value of
-# independent entries.
+# The residuals have structure if their largest squared singular value exceeds the expected value for independent
+# entries by this factor.
 _STRUCTURE: Final = 1.8
-# All columns are better than some columns if their error at hidden entries is less than this share.
+# The basis before columns were dropped is better if its error at hidden entries is below this share of the error after.
 _BETTER_SHARE: Final = 0.9
 # A missing component, or a block of outliers, leaves more than this share of all remaining squares in one
 # direction.
@@ -109,22 +112,24 @@ _SETTLED_FACTOR: Final = 10.0
 class AttemptPhase(enum.StrEnum):
     """The phase of an attempt. The table in `phases` defines the transitions between phases."""
 
-    FALLING = "falling"  # The threshold falls to its floor, where the basis settles. There is no noise.
+    FALLING = "falling"  # The threshold falls to its floor, where the basis settles. No noise has been found.
     NOISY = "noisy"  # The threshold stays at twice the noise.
     MENDING = "mending"  # Some columns are estimated again, with their own threshold.
-    PROVING = "proving"
+    PROVING = "proving"  # The messages belong to the proof.
     PROVEN = "proven"  # The attempt has a verdict.
-    LOST = "lost"
+    LOST = "lost"  # The attempt has ended without a proof.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """The state of an attempt.
 
+    The rows are modeled as V U' plus outliers and noise. Each client keeps its part of V.
+
     Attributes
     ----------
     U : ndarray
-        The basis.
+        The basis, one column for each component.
     lam, start : float
         The present threshold, and the first threshold.
     gamma : float
@@ -142,17 +147,17 @@ class Attempt:
     turn : ndarray or None
         The matrix that maps V of the basis `origin` to V of this basis.
     G : ndarray or None
-        The newest sum of V'V.
+        The latest sum of V'V, or None before the first answers.
     rounds : int
         The number of rounds at the last threshold, or since the noise was found.
     stop : float
-        The change of the basis in the newest round.
+        The change of the basis in the latest round.
     share : float
-        The share of all rows that belong to clients that answered in the newest round.
+        The share of all rows that belong to clients which answered in the latest round.
     early : bool
-        Whether the run may not end yet.
+        Whether it is too early for the run to end.
     course : tuple of tuple
-        lam and s_h of the newest rounds.
+        lam and s_h of the latest rounds.
     noise : float
         The standard deviation s of dense noise, or 0 if there is no noise.
     visible, hidden : float
@@ -160,9 +165,9 @@ class Attempt:
     Z : ndarray or None
         The block that searches the residuals for structure.
     left : tuple of float
-        The squares that the block has found in each direction, largest first, as shares of all remaining squares.
+        The squared residuals along each direction of the block Z, largest first, as shares of all squared residuals.
     lefts : tuple of float
-        The largest of these shares in each of the newest rounds.
+        The largest of these shares in each of the latest rounds.
     seen : float
         The number of visible entries.
     pulled : float
@@ -180,7 +185,7 @@ class Attempt:
     steps : int
         The number of power steps so far.
     verdict : Verdict or None
-        The result of the newest proof.
+        The result of the latest proof.
     """
 
     U: Array
@@ -227,7 +232,7 @@ class Attempt:
 
     @property
     def block(self) -> Array | None:
-        """The block of the next power step of a proof, or None if the proof uses matrices."""
+        """The block of the proof's next power step, or None if there is no proof now or it uses exact matrices."""
         if not self.proving or self.p <= EXACT:
             return None
         return np.array(linalg.random_block(len(self.U), self.p, _SEED)) if self.x is None else self.x
@@ -239,7 +244,7 @@ class Attempt:
 
     @functools.cached_property
     def lengths(self) -> Array:
-        """The singular values of U, largest first, up to the rounding of their squares."""
+        """The singular values of U, largest first. Small values are inexact, because they are roots of eigenvalues."""
         squares = np.linalg.eigvalsh(self.U.T @ self.U)[::-1]
         return np.sqrt(np.maximum(squares, 0.0))
 
@@ -252,10 +257,11 @@ class Attempt:
         return rho
 
     def inner_steps(self, most: int) -> int:
-        """Return the number of steps of a client's inner problem, at most `most`.
+        """Return the number of steps for a client's inner problem, at most `most`.
 
-        V stays fixed during a proof. One step multiplies the error of V by about the share of entries
-        beyond lam. If this share is small, two steps are enough while lam falls.
+        The number is 0 after the first power step of a proof, because V stays fixed there. One step multiplies
+        the error of V by about the share of entries beyond lam. If this share is small, two steps are enough
+        while lam falls.
         """
         if self.steps:
             return 0
@@ -274,13 +280,14 @@ class Attempt:
             or self.hidden <= _SETTLED_FACTOR * problem.tol * problem.sigma
             or len(self.left) < directions
         ):
-            # There is no noise, or the residuals are no larger than the remaining changes of the basis.
+            # No entry was seen, the residuals are no larger than the remaining changes of the basis, or the block has
+            # too few directions.
             return False
         least = _STRUCTURE * problem.edge**2 / self.seen
         return self.left[directions - 1] > least
 
     def has_correlation(self, problem: Problem) -> bool:
-        """Return whether residuals are correlated: they have structure in several directions, not mostly in one."""
+        """Return whether residuals are correlated: they have structure in several directions, not mainly in one."""
         return self.left[0] <= _MOST_IN_ONE_DIRECTION and self.has_structure(problem, directions=_SEARCH_COLUMNS)
 
     @property
@@ -311,10 +318,10 @@ class Attempt:
         return linalg.random_basis(problem.d, min(_SEARCH_COLUMNS, problem.d), seed=self.tag)
 
     def apart(self, other: Attempt) -> float:
-        """Return the relative distance of two low-rank parts.
+        """Return the relative distance between the low-rank parts of two attempts.
 
-        The distance is the larger of two numbers: the share of the other low-rank part outside these
-        columns, and the relative difference of the singular values.
+        The distance is the larger of two numbers: the share of the other low-rank part outside the span of U,
+        and the relative difference of the singular values.
         """
         s, t = self.spectrum, other.spectrum
         width = max(len(s), len(t))

@@ -1,6 +1,6 @@
 """The sequence of attempts in a run of `ConsensusRPCA`, and the status in which the run ends.
 
-The first attempt that passes its proof is the answer. Each attempt starts from its own block:
+The first attempt that passes its proof is the answer. Each attempt starts from a different block:
 
 | attempt | gamma        | columns                     | when                                     |
 | ------- | ------------ | --------------------------- | ---------------------------------------- |
@@ -10,15 +10,16 @@ The first attempt that passes its proof is the answer. Each attempt starts from 
 | others  | .95 or gamma | the rank of the last failed | as long as `restarts` allows             |
 |         |              | attempt                     |                                          |
 
-A run also ends if two attempts agree, although both leave a little structure or may have fitted
-outliers. If much of the remaining squares is structure, agreement proves nothing: a missing component,
-or a block of outliers that looks like low rank, misleads every attempt in the same way. Agreement is
+A run also ends if two attempts agree, even if both leave a little structure or may have fitted outliers.
+If much of the squared residuals is structure, agreement proves nothing: a missing component, or a block
+of outliers that looks like a low-rank part, misleads every attempt in the same way. Agreement is
 required if much noise is left and there are so many components that they could also fit outliers.
 
-Undetermined rows and columns do not affect the others. Another attempt would not help, because these
-rows and columns were already searched separately: see `proof.refit_undetermined` and `phases`. So an
-attempt is the answer if only a few rows and columns are undetermined. It is also the answer if it
-leaves a little structure in several directions, which is typical of correlated residuals.
+A row or column is undetermined if it has too few clean entries. Undetermined rows and columns do not
+affect other rows and columns. Another attempt would not help, because undetermined rows and columns were
+already estimated again separately: see `proof.refit_undetermined` and `phases`. So an attempt is the
+answer if only a few rows and columns are undetermined. It is also the answer if it leaves a little
+structure in several directions, which is typical of correlated residuals.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.algorithm import Progress
 
-GAMMA: Final = 0.9
-_SLOWER_GAMMA: Final = 0.95
-RESTARTS: Final = 1
+GAMMA: Final = 0.9  # the default factor by which the threshold falls in each round
+_SLOWER_GAMMA: Final = 0.95  # minimum of this factor in later attempts, so that the threshold falls more slowly
+RESTARTS: Final = 1  # the default of `restarts`
 _ATTEMPTS_BEFORE_WIDE: Final = 2  # the number of attempts before the wide one
 # If two successive singular values of a failed attempt have at least this ratio, the gap shows the rank.
 _CLEAR_GAP: Final = 100.0
-_MOST_DISTANCE: Final = 1e-2  # the largest relative distance of two low-rank parts that agree
-# If two attempts agree, at most this share of the remaining squares may be structure. At a share of 70 %, two
-# attempts have agreed on a low-rank part with a relative error of 1.29.
+_MOST_DISTANCE: Final = 1e-2  # maximum relative distance between two low-rank parts that agree
+# Agreement of two attempts counts only if at most this share of the squared residuals is structure. At a share of
+# 70 %, two attempts have agreed on a low-rank part with a relative error of 1.29.
 _MOST_STRUCTURE: Final = 0.3
-_STREAM: Final = 2**61
+_STREAM: Final = 2**61  # offset of the seeds of later attempts, which differ from all other seeds of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class AttemptLog:
     gamma : float
         The factor by which the first attempt's threshold falls.
     restarts : int
-        The largest number of attempts after the first one, not counting the wide attempt.
+        Maximum number of attempts after the first one, not counting the wide attempt.
     number : int
         The number of attempts so far, not counting the wide attempt.
     widened : bool
@@ -93,7 +94,7 @@ class AttemptLog:
 
     @property
     def agree(self) -> bool:
-        """Whether the best attempt and another one have found the same low-rank part and leave little structure."""
+        """Whether the best attempt and another attempt have found the same low-rank part and leave little structure."""
         if len(self.alike) < 2 or self.best is None:
             return False
         if any(_leaves_much_structure(attempt.judged) for attempt in self.alike):
@@ -103,8 +104,10 @@ class AttemptLog:
 
     @property
     def succeeds(self) -> bool:
-        """Whether the best attempt is the answer: it passes, or fails only for rows and columns that were
-        searched separately.
+        """Whether the best attempt is the answer.
+
+        It is the answer if it passes its proof, or fails only because of rows and columns that were estimated again
+        separately.
         """
         if self.best is None:
             return False
@@ -112,7 +115,7 @@ class AttemptLog:
         return verdict.passes or (verdict.passes_with_exceptions and (verdict.single or self.best.mended))
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[AttemptLog, Attempt]:
-        """Return the log and the next attempt, which starts from this block."""
+        """Return the log that counts the next attempt, and the next attempt itself, which starts from block U."""
         wide = self._is_next_wide(problem)
         gamma = self.gamma
         if wide:
@@ -147,7 +150,7 @@ class AttemptLog:
         return log
 
     def over(self, problem: Problem) -> bool:
-        """Return whether the run makes no further attempt."""
+        """Return whether the run ends without a further attempt."""
         if self.succeeds:
             return True
         if self._is_next_wide(problem):
@@ -166,7 +169,7 @@ class AttemptLog:
         if self.succeeds and verdict.rank > self.k:
             found = f"a low-rank part of rank {verdict.rank} was found: ask for "
             return Status(Outcome.STALLED, f"{found}{option('n_components', verdict.rank)}")
-        # A basis with an undetermined column never settles.
+        # A basis with an undetermined column may never settle.
         if self.succeeds and not verdict.at_rest:
             return Status(
                 Outcome.MAX_ROUNDS,
@@ -188,7 +191,7 @@ class AttemptLog:
         """Return the reason why no attempt is an answer, and a remedy."""
         if not verdict.predicted and verdict.fits_few:
             few = f"no low-rank part of rank up to {self.k} is near more than {verdict.clean:.0%} of the entries. "
-            few += "There are too many outliers, or columns have different units. Use "
+            few += "There are too many outliers, or columns have different units. Try "
             return f"{few}{option('scale', 'std')}"
         if not verdict.predicted:
             return (
@@ -210,8 +213,8 @@ class AttemptLog:
         named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
         but = " and ".join(one for one in named if not one.startswith("0 "))
         return (
-            f"a low-rank part of rank {verdict.rank} was found, except for {but} with too few clean entries. Leave "
-            "these out"
+            f"a low-rank part of rank {verdict.rank} was found, except for {but} with too few clean entries. Remove "
+            f"{but} from the data"
         )
 
     def _is_next_wide(self, problem: Problem) -> bool:
@@ -257,7 +260,7 @@ class ConsensusState:
     first : ndarray
         The block from which the first attempt starts.
     cache : CachedSums
-        The sums of the newest round.
+        The sums of the latest round.
     progress : Progress
         The number of rounds, and the error.
     log : AttemptLog
@@ -281,7 +284,7 @@ class ConsensusState:
 
     @property
     def everyone(self) -> bool:
-        """Whether the next message goes to all clients even if rounds sample a fraction of them, as in a proof."""
+        """Whether the next message goes to all clients even in a run that samples clients. It does in a proof."""
         return self.proving
 
     @property
@@ -295,7 +298,7 @@ class ConsensusState:
         return self.attempt is not None and self.attempt.proving
 
     def with_sigma(self, sigma: float) -> ConsensusState:
-        """Return the state with the size of an ordinary entry, and begin the first attempt."""
+        """Return the state at the beginning of the first attempt, given sigma, the size of an ordinary entry."""
         state = replace(self, sigma=sigma, problem=replace(self.problem, sigma=sigma))
         if sigma == 0.0:
             return replace(state, verdict=Status(Outcome.CONVERGED, "all entries are 0"))
@@ -312,7 +315,7 @@ class ConsensusState:
         return replace(self, log=log, attempt=attempt, cache=replace(self.cache, last=None))
 
     def after_round(self, total: Any) -> ConsensusState:
-        """Update U with the answers to a round: U = (sum B)(sum G + rho I)^-1."""
+        """Return the state after the answers to a round, from which U = (sum B)(sum G + rho I)^-1 follows."""
         before, problem = self.attempt, self.problem
         assert before is not None
         cache, sums, share = self.cache.add(total)
@@ -334,7 +337,10 @@ class ConsensusState:
         return self._at(phases.after_proof(self.attempt, self.problem, total))
 
     def _at(self, attempt: Attempt) -> ConsensusState:
-        """Return the state with this attempt. If the attempt has ended, begin the next attempt or end the run."""
+        """Return the state after an attempt's message.
+
+        If the attempt has ended, the state contains the next attempt, or the final status.
+        """
         before, problem, rounds = self.attempt, self.problem, self.progress.rounds
         assert before is not None
         state = replace(self, attempt=attempt)

@@ -1,13 +1,13 @@
 """Common code of the robust algorithms, which split rows into a low-rank and a sparse part.
 
-`Robust` holds parameters and corrects the status of a run. Both algorithms use the functions for the
-first block, for the message that counts entries to find the size of an ordinary entry, and for the
-iteration over blocks of rows with their part of V.
+`Robust` holds parameters and corrects the status of a run. `ConsensusRPCA` and `DCFPCA` share the
+functions for the first block, for the message that counts entries to find the size of an ordinary entry,
+and for the iteration over blocks of rows with their part of V.
 
 A robust run ignores missing values, and hides a few entries to check the result. A hash of the row and
 the seed of the run select the hidden entries: two percent of all entries, or a larger share of small
-tables. So the choice does not depend on how rows are distributed, on the order of messages, or on a
-node's memory. Without the row, nobody can know which of its entries are hidden.
+tables. So the selection does not depend on the distribution of rows over clients, on the order of
+messages, or on a node's memory. Without the row, nobody can know which of its entries are hidden.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-# The smallest and the largest share of hidden entries, and the wanted number of hidden entries
+# A share between _LEAST and _MOST_HIDDEN of all entries is hidden, so that about _WANTED entries are hidden at least.
 _LEAST, _MOST_HIDDEN, _WANTED = 0.02, 0.1, 100.0
-# The hash of a row ignores entries below the row's largest entry divided by this number.
+# The hash of a row rounds its entries to multiples of the row's largest entry divided by this number.
 _HASH_STEPS: Final = 2.0**20
 _HASH_FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _NONE: Final = np.zeros(0, dtype=np.int64)
@@ -52,7 +52,10 @@ class Unseen:
     __repr__ = brief
 
     def of_rows(self, start: int, stop: int) -> tuple[Array, Array]:
-        """Return the positions of missing and of hidden entries in these rows, counted from the first of these rows."""
+        """Return the flat positions of missing and of hidden entries in rows `start` to `stop` - 1.
+
+        Positions are counted from the beginning of row `start`.
+        """
         first, last = start * self.d, stop * self.d
         return tuple(a[slice(*np.searchsorted(a, (first, last)))] - first for a in (self.gaps, self.hidden))  # type: ignore[return-value]
 
@@ -63,7 +66,7 @@ def share(n: int, d: int) -> float:
 
 
 def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
-    """Return the entries of these rows that a run does not use. The result is cached."""
+    """Return the positions of missing and hidden entries in a client's rows. The result is cached."""
 
     def find() -> Unseen:
         gaps, hidden = _gaps(data), _hidden(data, seed, share)
@@ -106,7 +109,7 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
 
 
 def _occurrence(row: Array) -> Array:
-    """Count the earlier rows that equal each row, so that equal rows hide different entries."""
+    """Return the number of earlier rows that equal each row, so that equal rows hide different entries."""
     order = np.argsort(row, kind="stable")
     ordered = row[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]
@@ -126,18 +129,19 @@ def _mix(x: Array) -> Array:
 
 S = TypeVar("S", bound=Iterating)
 
-# The standard deviation of a normal variable, divided by the median of its absolute value
+# This is the standard deviation of a normal variable, divided by the median of its absolute value.
 NORMAL: Final = 1.4826
-# The start uses a separate random stream, because with the stream of synthetic data it could equal the true factor.
+# The first block uses a separate random stream, because with the stream of synthetic data it could equal the true
+# factor.
 _STREAM: Final = 2**62
 _MOST_OUTLIERS: Final = 0.5  # If more than this share of a client's entries are outliers, the status names the client.
-# A low-rank part below this share of the squares of ordinary entries counts as zero.
+# A low-rank part counts as zero if its squares are below this share of the squares of ordinary entries.
 _NOTHING: Final = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(Iterative[S]):
-    """The base of robust algorithms. By default rows are not centered, because outliers would shift the mean."""
+    """The base class of robust algorithms. By default, rows are not centered, because outliers would shift the mean."""
 
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
@@ -172,7 +176,7 @@ class Robust(Iterative[S]):
             return Status(
                 Outcome.STALLED,
                 "the low-rank part has collapsed to zero, because the ridge rho exceeds the spectral norm "
-                "of the rows clipped at the threshold. Lower the ridge",
+                "of the rows clipped at the threshold. Use a smaller ridge",
             )
         if model.status is None:
             return None
@@ -198,7 +202,7 @@ def caveats(model: Model) -> list[str]:
 
 
 def start_block(model: Model) -> Array:
-    """Return the first U: independent N(0, 1) entries, or after a restart the present components."""
+    """Return the first U: independent N(0, 1) entries, or the present components if the run has restarted."""
     d, p = model.columns.shape
     if model.restarts:
         return np.asarray(model.columns * np.sqrt(d))
@@ -206,10 +210,10 @@ def start_block(model: Model) -> Array:
 
 
 def scale_start(U: Array, sigma: float) -> Array:
-    """Scale the first U by the root of the entries' size, so that the result does not depend on units.
+    """Return the first U, scaled by the square root of sigma / sqrt(p), so that the result does not depend on units.
 
-    V grows to the same scale. A product of two factors with N(0, 1) entries has sigma near sqrt(p). In
-    this case U does not change.
+    sigma is the size of an ordinary entry, and p is the number of columns of U. V grows to the same scale.
+    A product of two factors with N(0, 1) entries has sigma near sqrt(p), so in this case U hardly changes.
     """
     each = np.sqrt(sigma / np.sqrt(U.shape[1]))
     return np.asarray(U * each)
@@ -220,7 +224,7 @@ def root_mean_square(model: Model) -> float:
     return float(np.sqrt(model.trace / (model.n * model.d)))
 
 
-# The arrays in the message that asks clients to count their entries by size
+# These are the arrays in the message that asks clients to count their entries by size.
 COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}
 
 
@@ -229,7 +233,7 @@ def counts_message(rms: float) -> Arrays:
     return {"top": np.array(sizes.top(rms))}
 
 
-# The parts of the answer to this message
+# These are the arrays in the answer to the message that asks clients to count their entries by size.
 COUNTS: Final[Mapping[str, Part]] = {"counts": Part((sizes.FINE_BINS,), Kind.COUNT)}
 
 
@@ -239,18 +243,18 @@ def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
 
 
 def spread(counts: Array, rms: float) -> float:
-    """Return the size of an ordinary entry: 1.4826 times the median of |x| over all counted entries."""
+    """Return the size of an ordinary entry: 1.4826 times the median absolute value of all counted entries."""
     sigma = NORMAL * sizes.median(counts, sizes.top(rms))
     if sigma == 0.0 < rms:
         raise DataError(
             "Most entries are 0, or very small compared with the root mean square, so their median does not show the "
-            "size of an ordinary entry. Give sigma, the size of an entry of the low-rank part."
+            "size of an ordinary entry. Set sigma to the size of an entry of the low-rank part."
         )
     return sigma
 
 
 def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
-    """Iterate over blocks of rows with their part of V, or None if V has another shape."""
+    """Iterate over pairs of a block of rows and its part of V. The part is None if V does not fit the rows."""
     if V is not None and V.shape != (data.n, p):
         V = None
     start = 0

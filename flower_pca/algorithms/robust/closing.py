@@ -23,7 +23,7 @@ from flower_pca.rows.local import LocalData
 
 # An entry counts as an outlier if it is further than this many thresholds from the low-rank part.
 FAR: Final = 10.0
-_KEYS, _CLIENTS = "keys", "clients"  # the names of the arrays with figures of single clients
+_KEYS, _CLIENTS = "keys", "clients"  # the names of the arrays with the clients' keys, and with figures for each client
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,16 @@ class LowRankState:
     Attributes
     ----------
     U : ndarray
-        The basis.
+        The basis, one column for each component.
     lam, rho, cut : float
-        The threshold, the ridge and the cut with which U was found.
+        The threshold, the ridge and the cut with which U was found. An entry further than `cut` thresholds from the
+        low-rank part has no influence.
     sigma : float
         The size of an ordinary entry.
     tag : int
-        The tag of the basis, by which clients recognize their V.
+        The number of the basis, by which clients recognize the V that belongs to it.
     total : dict or None
-        The sums, or None until clients have answered.
+        The sums of the answers, or None until clients have answered.
     summed : bool
         Whether the server sees only sums of answers.
     figures : dict
@@ -61,15 +62,15 @@ class LowRankState:
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank(Stage[LowRankState]):
-    """Close a robust run: every client solves V_i for the last U, and keeps L_i = V_i U' and S_i.
+    """Close a robust run: every client computes V_i for the last U, and keeps L_i = V_i U' and the sparse part S_i.
 
     Each client sends V_i'V_i, from which the server computes L'L = U (sum V_i'V_i) U'. For every column,
-    it also sends how many entries were removed because they lie beyond the threshold from L_i, and how
-    many entries are outliers. If the server sees single answers, it also keeps these two counts of each
-    client.
+    each client also sends two counts: the entries that were removed because they differ from L_i by more
+    than the threshold, and the outliers. If the server sees individual answers, it keeps these counts for
+    each client.
 
-    Cost: about 8 n_i d p flops, as in one step of the regression. Once, the server sends d p floats, and
-    each client sends p^2 + 2 d floats.
+    Cost: about 8 n_i d p flops on a client for p components, as in one step of the regression. The server
+    sends d p floats, and each client sends p^2 + 2 d floats, once.
     """
 
     name: ClassVar[str] = "low_rank"
@@ -83,7 +84,7 @@ class LowRank(Stage[LowRankState]):
 
     def start(self, model: Model) -> LowRankState:
         Z, left = model.columns, dict(model.left)
-        # Up to rounding errors this is U itself, unless the frame has changed.
+        # Up to rounding errors, the projection is U itself, unless the center or the scale of the rows has changed.
         U = Z @ (Z.T @ left.pop("U"))
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
         cut = float(left.pop("cut", np.inf))
@@ -128,7 +129,7 @@ class LowRank(Stage[LowRankState]):
             far += np.sum(off > lam * min(cut, FAR), axis=0)
             taken += np.sum(off > lam, axis=0)
             sound = V
-            # The V of undetermined rows follows from their outliers, and would outweigh other rows.
+            # The V of an undetermined row depends on the row's outliers, and could outweigh other rows.
             if np.isfinite(cut):
                 out, bad = find_undetermined(off, Q, lam * cut, gaps)
                 weak += len(out), len(bad)
@@ -182,7 +183,7 @@ class LowRank(Stage[LowRankState]):
         total, n = state.total, int(state.total["n"])
         G = total["G"]
         weak = float(total.get("weak", np.zeros(2))[0])
-        # Undetermined rows are replaced by the average of all other rows.
+        # Undetermined rows are missing from G, so G is scaled up as if they were average rows.
         if 0.0 < weak < n:
             G = G * (n / (n - weak))
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
@@ -211,7 +212,7 @@ class LowRank(Stage[LowRankState]):
 
 
 def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
-    """Return the remembered V if it belongs to this basis and to a similar threshold."""
+    """Return the V in a client's memory, or None if it belongs to another basis or to a very different threshold."""
     lam = float(arrays["lam"])
     late = float(memory.get("lam", lam)) > huber.LATE * lam
     if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)):
@@ -220,7 +221,7 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
 
 
 def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
-    """Return V of these rows for the last basis. A node without memory computes V without a first guess."""
+    """Return V of the rows X for the last basis. If V is None, a node computes it without a first guess."""
     U, cut = arrays["U"], float(arrays.get("cut", np.inf))
     lam, rho, start = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
     if V is None:
@@ -242,7 +243,10 @@ def _add_with_counts(total: Arrays | None, client: int, reply: Arrays) -> Arrays
 
 
 def _by_client(total: Arrays, d: int) -> Arrays:
-    """Return the figures of single clients in the order of their keys, with counts of entries as shares."""
+    """Return the figures for each client in the order of the clients' keys, with counts of entries as shares.
+
+    The result is empty if the server has seen only sums.
+    """
     if _KEYS not in total:
         return {}
     # Answers were added in the random order in which they arrived.

@@ -1,16 +1,16 @@
 """ConsensusRPCA: robust PCA by the normal equations of all clients, with a falling threshold and a proof of the result.
 
-Unless sigma is given, a run first counts entries by their size. Then it makes attempts (`attempts`). In
-the rounds of an attempt, the threshold falls to the level of noise or rounding errors (`attempt`). In
-the one to eight messages of a proof, all clients check whether the low-rank part predicts entries that
-were hidden from it, and whether the clean entries determine the low-rank part (`proof`). The first
-attempt that passes its proof is the answer. A client keeps V from round to round (`Task`). The server
-keeps U, and sums for clients that miss a round.
+Unless sigma is given, a run first counts entries by their size. Then the run makes attempts (`attempts`).
+In the rounds of an attempt, the threshold falls to the level of noise or rounding errors (`attempt`). In
+the one to eight messages of a proof, all clients check whether the low-rank part predicts hidden entries,
+and whether the clean entries determine the low-rank part (`proof`). The first attempt that passes its
+proof is the answer. A client keeps V from round to round (`Task`). The server keeps U, and the last sums
+for clients that miss a round.
 
-A client processes its rows block by block. It keeps V of its rows, with the threshold and the tag of
-the basis to which V belongs. If the tag of a message differs, the client rotates V by the matrix in the
-message, or computes V again if the message has no such matrix. As long as a basis has fewer columns
-than before, the client also keeps V of all columns, because the dropped columns may come back.
+A client processes its rows block by block. The client keeps V of its rows, the threshold, and the number
+(tag) of the basis to which V belongs. If the tag of a message differs, the client rotates V by the matrix
+in the message, or computes V again if the message has no such matrix. If a basis has fewer columns than
+before, the client also keeps V of all columns, because the dropped columns may come back.
 """
 
 from __future__ import annotations
@@ -51,16 +51,24 @@ from flower_pca.rows.local import LocalData
 
 # If the threshold is at most this share of the first threshold, outliers stand out even if V is inaccurate.
 _LOW_THRESHOLD: Final = 0.1
-# The largest number of entries in a block, so that the block and its residuals fit into a processor's cache
+# A block has at most this many entries, so that the block and its residuals fit into a processor's cache.
 _BLOCK_ENTRIES: Final = 2**17
-# The keys of a client's memory, and the prefix of these keys for an earlier basis with more columns
+# These are the keys of a client's memory, and the prefix of the same keys for an earlier basis with more columns.
 _REMEMBERED: Final = ("V", "tag", "lam")
 _BEFORE_PREFIX: Final = "before_"
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of rows with its first V, and the flat positions of missing, hidden and other entries to ignore."""
+    """A block of rows, with the V from which the steps start.
+
+    Attributes
+    ----------
+    X, V : ndarray
+        The rows, and their V.
+    out, gaps, hidden : ndarray
+        The flat positions of all entries to ignore, and among them the missing and the hidden entries.
+    """
 
     X: Array
     V: Array
@@ -86,7 +94,7 @@ class Block:
         return found
 
     def count(self, R: Array, top: int) -> Array:
-        """Return the number of |r| in each bin, for visible and for hidden entries."""
+        """Return the counts of residuals R by size, in a row for visible and a row for hidden entries."""
         flat = R.reshape(-1)
         counts = np.empty((2, sizes.BINS))
         counts[1] = sizes.count(flat[self.hidden], top)
@@ -98,7 +106,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Task:
-    """The work of a client for one message: the message's arrays, the client's rows and its memory."""
+    """A client's task for one message: the arrays of the message, and the client's rows and memory."""
 
     arrays: Arrays
     data: LocalData
@@ -164,10 +172,11 @@ class Task:
         return sums
 
     def _clipped(self, block: Block, R: Array, near: Array, regression: Regression) -> Array:
-        """Return C, which overwrites R. Columns that are estimated again use their own threshold.
+        """Return the clipped residuals C, which overwrite R.
 
-        As long as this threshold is above the message's threshold, these columns have no cut. Without a
-        cut, Huber's function is convex, so the result does not depend on the start.
+        Columns that are estimated again have a separate threshold. As long as this threshold is above the
+        message's threshold, these columns have no cut. Without a cut, Huber's function is convex, so the result
+        does not depend on the first guess.
         """
         columns, level = self.again
         if not len(columns):
@@ -209,7 +218,7 @@ class Task:
         )
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the rows block by block, with their first V."""
+        """Yield the rows block by block, with the V from which the steps start."""
         U, V, start = self.arrays["U"], self._memory_of(), 0
         beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
         seed, share = int(self.arrays["seed"]), self.number("share")
@@ -223,13 +232,17 @@ class Task:
                 first = V[start:stop]
             elif lam >= beginning:  # An attempt begins.
                 first = np.zeros((len(X), U.shape[1]))
-            else:  # The client joins late, so its threshold has to fall from the start.
+            else:  # The client joins late, so its threshold must fall from the first threshold.
                 first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
             yield Block(X, first, out, gaps, places)
             start = stop
 
     def _memory_of(self) -> Array | None:
-        """Return the remembered V if its threshold is recent and it belongs to this basis, or can be rotated to it."""
+        """Return the V in the client's memory, rotated to this basis if necessary.
+
+        Return None if there is no V, if its threshold is too old, or if it belongs to another basis and the
+        message has no rotation for it.
+        """
         n, p = self.data.n, self.arrays["U"].shape[1]
         turn, origin = self.arrays.get("turn"), int(self.arrays["origin"])
         late = huber.LATE * self.number("lam")
@@ -244,7 +257,7 @@ class Task:
         return None
 
     def _before(self) -> Arrays:
-        """Return the part of the memory for the basis before columns were dropped, because they may come back."""
+        """Return the memory for the basis before columns were dropped, because the columns may come back."""
         origin = int(self.arrays["origin"])
         for place in ("", _BEFORE_PREFIX):
             if "turn" in self.arrays and int(self.memory.get(place + "tag", -1)) == origin:
@@ -268,7 +281,7 @@ _EPS: Final = 32.0
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusRPCA(Robust[ConsensusState]):
-    """Compute the PCA of rows in which single values are outliers, and find these values.
+    """Compute the PCA of rows in which individual values are outliers, and find these values.
 
     Each client's rows are V_i U' + S_i plus noise, with a common low-rank factor U and a sparse S_i.
     The method needs only sums over clients and no step size, and it proves its result.
@@ -279,54 +292,56 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     In the first message, clients count entries by |x|. sigma is 1.4826 times the median of |x|, with an
     error of at most 2 %, and lambda starts at sigma. Let C be clip(X - VU', lambda), but 0 for hidden
-    entries and entries beyond 10 lambda. A round:
-      each client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1,
-        but at most twice while lambda falls and at most a tenth of the entries lie beyond lambda;
-        it sends B_i = (VU' + C)'V, G_i = V'V, and counts of |X - VU'| by size, of visible and hidden entries;
-      the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, floor).
+    entries and entries beyond 10 lambda. In each round
+      each client computes V <- V + (CU - rho V)(U'U + rho I)^-1, `inner_steps` times,
+        or at most twice if lambda still falls and at most a tenth of the entries lie beyond lambda,
+        and sends B_i = (VU' + C)'V, G_i = V'V, and counts of |X - VU'| by size, of visible and hidden entries;
+      the server computes U <- (sum B_i)(sum G_i + rho I)^-1 and lambda <- max(gamma lambda, floor).
 
-    rho = ridge lambda sqrt(max(n, d)), or a tenth of this value with noise. Usually, two percent of the
-    entries are hidden. If the low-rank part no longer approaches the hidden entries while lambda falls,
-    the residuals are dense noise with standard deviation s. From then on lambda = 2 s, and entries
+    rho = ridge lambda sqrt(max(n, d)), or a tenth of this value if there is noise. Usually, two percent
+    of the entries are hidden. If the low-rank part no longer approaches the hidden entries while lambda
+    falls, the residuals are dense noise with standard deviation s. From then on lambda = 2 s, and entries
     beyond 6 s have no influence. The rank is the number of singular values of VU' above the noise, at
     most n_components + oversample. When the basis has settled, clients prove the result: see `proof`. If
     the proof fails, another attempt follows: see `attempts`.
 
-    If a client misses a round, its last answer is used, and lambda falls by gamma to the power of the
-    share of rows whose clients answered. Proofs and the closing message go to all clients. Under masks
-    the server has no single answers. Then the sums of the clients that answered are scaled up to all
-    rows, and a run in which a client missed the last round returns to the opening. Missing values are
-    treated like hidden entries.
+    If a client misses a round, its last answer is used, and lambda is multiplied only by gamma^a, where a
+    is the share of the rows that belong to clients which answered. Proofs and the closing message go to
+    all clients. Under masks, the server has no individual answers. In this case, the sums over the clients
+    that answered are scaled up to all rows, and if a client misses the last round, the run repeats the
+    opening. Missing values are treated like hidden entries.
 
     Reference: this method is the package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client, and 2 d p^2 flops on the server. The
-    server sends p d floats, and each client sends p d + p^2. An attempt takes about
-    ln(1e-6) / ln(gamma) rounds, which are 132 for gamma=0.9, and one or eight messages of proof.
-    Prefer it: if single values are outliers, for example because of typing errors, wrong units or
-    failing sensors. A client with a single row reveals its clean part up to scale.
+    server sends p d floats, and each client sends p d + p^2. An attempt takes about ln(1e-6) / ln(gamma)
+    rounds, for example 132 for gamma=0.9, and one or eight messages for the proof.
+    Prefer it: if individual values are outliers, for example because of typing errors, wrong units or
+    failing sensors. If a client has only one row, its answers reveal the clean part of the row up to scale.
 
     Parameters
     ----------
     gamma : float, default=0.9
         The factor by which lambda falls in a round of the first attempt. 0.7 is enough for easy problems.
     ridge : float, default=0.3
-        rho / (lambda sqrt(max(n, d))).
+        The ridge rho, divided by lambda sqrt(max(n, d)).
     noise : float or "auto", default="auto"
-        The standard deviation of dense noise in the centered and scaled rows: "auto" to estimate it, 0.0 for none.
+        The standard deviation of dense noise in the rows after centering and scaling. "auto" estimates it, and 0.0
+        means no noise.
     restarts : int, default=1
-        The most attempts after the first, if its proof fails. Another attempt with more columns may follow the second.
+        Maximum number of attempts after the first, if its proof fails. In addition, an attempt with more columns may
+        follow the second attempt.
     inner_steps : int, default=3
-        The most steps of the inner problem.
+        Maximum number of steps for the inner problem.
     sigma : float or None, default=None
-        The size of an ordinary entry, if it is known. Then clients do not count their entries.
+        The size of an ordinary entry, if it is known. If sigma is given, clients do not count their entries.
     oversample : int, default=0
         Columns that the algorithm iterates beyond `n_components`.
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=1000
-        The most rounds of all attempts together.
+        Maximum number of rounds of all attempts together.
     patience : int, default=300
         The number of rounds at the last threshold after which the proof begins even if the basis still moves.
 
@@ -442,7 +457,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     @property
     def additive(self) -> bool:
-        # Sums are enough. If the server sees single answers, it keeps them only for clients that miss a round.
+        # Sums are enough. The server keeps individual answers only to replace the answers of clients that miss a round.
         return True
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
@@ -502,7 +517,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         ended = best is not None and attempt is best
         U = attempt.U.copy()
         if best is not None and ended and best.judged.passes_with_exceptions:
-            # The proof does not cover these columns, and they would distort rows in which their entries are
+            # The proof does not cover undetermined columns, and they would distort rows in which their entries are
             # outliers.
             U[list(best.judged.columns)] = 0.0
         Z = linalg.orth(U)

@@ -1,9 +1,9 @@
 """DCFPCA: robust PCA by local gradient steps on a common factor, averaged (Chu's Algorithm 1).
 
-The first message counts entries by size, unless sigma is given. Then the server sends U in every
-round, and each client takes gradient steps from U with its own V, which it keeps. The server averages
-the answers with weights. By default, `step` and `init` follow the paper. Their other values are
-additions of this package.
+Unless sigma is given, clients first count their entries by size. Then the server sends U in every round,
+and each client takes gradient steps from U with its V, which the client keeps until the next round. The
+server computes the weighted mean of the answers. By default, `step` and `init` follow the paper. Their
+other values are additions of this package.
 """
 
 from __future__ import annotations
@@ -37,14 +37,30 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_MOST_GROWTH: Final = 1e4  # If a step makes U more than this many times longer, it diverges.
-_MOST_OUTLIERS: Final = 0.5  # If more than this share of entries are outliers, no low-rank part was found.
-_DEFAULT_ETA: Final = {"paper": 0.05, "scaled": 1.0}
+_MOST_GROWTH: Final = 1e4  # factor of the length of U above which a step counts as divergent
+_MOST_OUTLIERS: Final = 0.5  # share of outlying entries above which a run reports that it found no low-rank part
+_DEFAULT_ETA: Final = {"paper": 0.05, "scaled": 1.0}  # the default of `eta` for each value of `step`
 
 
 @dataclass(frozen=True)
 class DCFState:
-    """The state of the server: the common factor U, the size of an ordinary entry, and numbers for messages."""
+    """The state of the server.
+
+    Attributes
+    ----------
+    U : ndarray
+        The common factor.
+    sigma : float or None
+        The size of an ordinary entry, or None until it is known.
+    n : int
+        The total number of rows.
+    rms : float
+        The root mean square of all entries.
+    seed : int
+        The seed of the run.
+    progress : Progress
+        The number of rounds, and the error.
+    """
 
     U: Array
     sigma: float | None
@@ -56,58 +72,59 @@ class DCFState:
 
 @dataclass(frozen=True, kw_only=True)
 class DCFPCA(Robust[DCFState]):
-    """Compute the PCA of rows in which single values are outliers, by the gradient steps of the paper.
+    """Compute the PCA of rows in which individual values are outliers, by the gradient steps of the paper.
 
     Each client's rows are V_i U' + S_i, with a common U and a sparse S_i. Every client takes gradient
-    steps on its own U_i, and the server averages the U_i.
+    steps from the common U to its local U_i, and the server averages the U_i.
 
     The algorithm minimizes, over U, V_i and S_i, sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 +
-    lambda ||S_i||_1, plus rho/2 ||U||^2. A round:
-      each client, `local_steps` times from U_i = U: (V_i, S_i) by `inner_steps` steps of the inner problem, then
-        U_i <- U_i - eta_t (-C_i'V_i + rho n_i/n U_i), C_i = clip(X_i - V_i U_i', lambda);
-      the server: U <- the mean of the U_i that arrived.
+    lambda ||S_i||_1, plus rho/2 ||U||^2. In each round t
+      each client starts from U_i = U, and repeats `local_steps` times: compute (V_i, S_i) by `inner_steps` steps
+        of the inner problem, then U_i <- U_i - eta_t (-C_i'V_i + rho n_i/n U_i), C_i = clip(X_i - V_i U_i', lambda);
+      the server computes U <- the mean of the U_i that arrived.
 
-    eta_t is eta / sqrt(t + 1), or eta without `anneal`. lambda = threshold sigma, with sigma = 1.4826
-    median |x|, and rho = ridge lambda sqrt(max(n, d)). At the end, clients solve V_i for the last U,
-    which the paper omits.
+    eta_t is eta / sqrt(t + 1), or eta without `anneal`. lambda is threshold * sigma, with sigma = 1.4826
+    median |x|, and rho = ridge lambda sqrt(max(n, d)). At the end, clients compute V_i for the last U.
+    The paper omits this step.
 
-    step="paper" uses eta without scaling. The right value then depends on the scale of the data and on
-    n_i, and requires a first U with N(0, 1) entries. step="scaled" divides eta by l_i = ||V_i||_2^2 +
-    rho n_i/n and weights the mean by l_i. lambda stays constant, so the error of the low-rank part
-    remains proportional to lambda: about 2 % with the defaults.
+    step="paper" uses eta without scaling. The right value of eta then depends on the scale of the data
+    and on n_i, and requires a first U with N(0, 1) entries. step="scaled" divides eta by l_i =
+    ||V_i||_2^2 + rho n_i/n and weights the mean by l_i. lambda stays constant, so the error of the
+    low-rank part remains proportional to lambda: about 2 % with the defaults.
 
     Reference: Chu, "Distributed robust principal component analysis", Algorithm 1.
     Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client, and p d floats each way.
-    Prefer it: to repeat the paper. `ConsensusRPCA` is exact, and needs fewer rounds and no step size.
+    Prefer it: to reproduce the paper. `ConsensusRPCA` is exact, and needs fewer rounds and no step size.
 
     Parameters
     ----------
     local_steps : int, default=2
-        K, the gradient steps of a client in a round.
+        The number of gradient steps of a client in a round (K in the paper).
     eta : float or None, default=None
-        The step. The default is 0.05, or 1.0 with step="scaled".
+        The step size. The default is 0.05, or 1.0 with step="scaled".
     step : {"paper", "scaled"}, default="paper"
         Whether eta is used without scaling, or divided by l_i.
     anneal : bool or None, default=None
-        Whether the step falls as 1 / sqrt(t + 1). By default it does, except with step="scaled".
+        Whether the step size falls as 1 / sqrt(t + 1). By default it does, except with step="scaled".
     init : {"random", "opening"}, default="random"
-        The first U: "random" N(0, 1) entries, or the leading directions of the "opening", scaled to the same length.
+        The first U: with "random", N(0, 1) entries, and with "opening", the leading directions that the first message
+        of the run has found, scaled to the same length.
     threshold : float, default=0.2
-        lambda / sigma.
+        The threshold lambda, divided by sigma.
     ridge : float, default=0.1
-        rho / (lambda sqrt(max(n, d))).
+        The ridge rho, divided by lambda sqrt(max(n, d)).
     inner_steps : int, default=5
-        Steps of the inner problem.
+        The number of steps for the inner problem.
     sigma : float or None, default=None
-        The size of an ordinary entry, if it is known. Then clients do not count their entries.
+        The size of an ordinary entry, if it is known. If sigma is given, clients do not count their entries.
     oversample : int, default=0
         Columns that the algorithm iterates beyond `n_components`.
     tol : float, default=1e-3
         The run has converged when its error is at most this.
     min_rounds : int, default=0
-        The fewest rounds before the run may end.
+        Minimum number of rounds before the run may end.
     max_rounds : int, default=50
-        The most rounds that the run may take.
+        Maximum number of rounds of the run.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for this many rounds.
 
@@ -190,7 +207,7 @@ class DCFPCA(Robust[DCFState]):
     def bounds(self, state: DCFState, model: Model) -> Mapping[str, Array | float]:
         if state.sigma is None:
             return super().bounds(state, model)
-        # There is no useful bound, because an almost unstable step may make U ten thousand times longer.
+        # No bound would be useful, because an almost unstable step may make U ten thousand times longer.
         return {"U": 0.0, "weight": 0.0, "reach": 0.0}
 
     @staticmethod
@@ -198,8 +215,9 @@ class DCFPCA(Robust[DCFState]):
         if "top" in arrays:
             return counts_reply(arrays, data), memory
         U, V, weight = arrays["U"], memory.get("V"), 1.0
-        # As in the paper, V starts at random. The first stored row selects a different random stream at each
-        # node. The framed row cannot do so, because its last digits depend on the order of sums over clients.
+        # As in the paper, the first V is random. The first stored row selects a different random stream at each
+        # node. The centered and scaled row would not be reproducible, because its rounding errors depend on the order
+        # of sums over clients.
         if V is None or V.shape != (data.n, U.shape[1]):
             V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.measured.first_row())
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
@@ -218,7 +236,7 @@ class DCFPCA(Robust[DCFState]):
             before, U = U, U - eta / weight * gradient
             size = float(np.linalg.norm(before))
             grown = float(np.linalg.norm(U))
-            # Such a long step diverges. The condition is written so that it also refuses NaN.
+            # A step that is much longer than U diverges. The condition is written so that it also refuses NaN.
             if not grown <= _MOST_GROWTH * size:
                 raise DataError(
                     f"A step of dcf_pca with eta={eta:g} makes the factor {grown / size:.0e} times longer, so the run "

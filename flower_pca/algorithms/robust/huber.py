@@ -4,9 +4,9 @@ The regression minimizes rho/2 ||V||^2 + H(X - VU') over V, with H(r) = r^2/2 fo
 lam |r| - lam^2/2 for larger |r|. This is rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 with the
 minimizing S = soft(X - VU', lam).
 
-With a cut h, H is constant from |r| = h lam on, so entries further away have no influence. The
-derivative C of H is clip(r, lam) within the cut, and 0 beyond. The same quadratic function majorizes
-both versions of H, so the objective for a fixed lam never rises.
+With a cut h, H is constant for |r| >= h lam, so entries further away have no influence. The derivative C
+of H is clip(r, lam) within the cut, and 0 beyond. The same quadratic function is an upper bound for H
+with and without a cut, so the steps never increase the objective for a fixed lam.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import numpy as np
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base.linalg import Array
 
-_THRESHOLD_FACTOR: Final = 0.8  # Without a known V, the threshold falls by this factor.
-_MOST_THRESHOLDS: Final = 162  # the most thresholds, because `start` has then fallen to its rounding error
+_THRESHOLD_FACTOR: Final = 0.8  # factor by which the threshold falls in `recover`, where no V is known
+_MOST_THRESHOLDS: Final = 162  # maximum number of thresholds, after which `start` has fallen to its rounding error
 _STEPS: Final = 3  # the number of steps with each threshold
-_FINAL_STEPS: Final = 200  # the most steps with the last threshold
+_FINAL_STEPS: Final = 200  # maximum number of steps with the last threshold
 _SETTLED: Final = 1e-9  # the relative change of V at which the steps end
-# In single precision, V never settles, so the steps end at this many rounding errors of the rows.
+# In single precision, V would never settle, so the steps end at this multiple of the rounding error of the rows.
 _ROUNDING: Final = 10.0
 EPS: Final = float(np.finfo(np.float64).eps)
-# A remembered V is recomputed if its threshold was more than this many times the present threshold.
+# A client computes its V again if the threshold of the V in its memory exceeds the present threshold by this factor.
 LATE: Final = 2.0
 
 
 class Regression:
-    """The regression on one basis U (d x p), with threshold lam, ridge rho and cut h.
+    """The regression of rows on one basis U (d x p), with threshold lam, ridge rho and cut h.
 
     In all methods, the parameter `out` contains the flat positions of entries that do not count.
     """
 
-    # The cache contains U, rho, (U'U + rho I)^-1 and U' of the newest basis. Clients in one process get the same
-    # array U, and no code changes it. So `is` finds out whether the cache is valid, at no cost.
+    # The cache contains U, rho, (U'U + rho I)^-1 and U' of the latest basis. Clients in one process get the same
+    # array U, and no code changes it. So a comparison with `is` shows at no cost whether the cache is valid.
     _newest: ClassVar[tuple[Array, float, Array, Array] | None] = None
 
     def __init__(self, U: Array, lam: float, rho: float, cut: float = np.inf) -> None:
@@ -66,7 +66,10 @@ class Regression:
         return V, self._residual(X, V, R)
 
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
-        """Return the minimizer by steps with momentum from a V near it. A row that overshoots loses its momentum."""
+        """Return the minimizer, found by steps with momentum from a V near it.
+
+        If the steps of a row overshoot, this row loses its momentum.
+        """
         R = np.empty_like(X)
         W = V
         t = np.ones(len(X))
@@ -95,7 +98,7 @@ class Regression:
         return near
 
     def clip(self, R: Array, out: Array | None = None, near: Array | None = None) -> Array:
-        """Return C = R - S for R = X - VU', computed in place. `near` is the mask of `near(R)`, if it is known."""
+        """Return C = R - S for R = X - VU', and overwrite R with C. `near` is the result of `near(R)`, if known."""
         if near is None and self._far < np.inf:
             near = self.near(R)
         R.clip(-self._lam, self._lam, out=R)
@@ -121,7 +124,7 @@ class Regression:
 def recover(
     X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, out: Array | None = None
 ) -> Array:
-    """Compute V without a first guess. The threshold falls from `start` to `lam`, so that outliers are found."""
+    """Return V, computed without a first guess. The threshold falls from `start` to `lam` to find outliers."""
     V = np.zeros((len(X), U.shape[1]))
     threshold = max(start, lam)
     for _ in range(_MOST_THRESHOLDS):

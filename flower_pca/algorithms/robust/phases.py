@@ -3,10 +3,10 @@
 `after_round` and `after_proof` update the attempt with the clients' answers. Then `move` takes the
 first row of the attempt's phase whose condition holds, runs its action and enters its next phase.
 
-s_v and s_h are the sizes of ordinary residuals X - VU' at visible and at hidden entries. Visible
-residuals are too small because they were fitted, and hidden residuals are too large by the same factor.
-So the noise s is the geometric mean of s_v and s_h. If s_h stays constant while lam falls, there is
-noise, and lam = 2 s from then on.
+Let s_v and s_h be the sizes of ordinary residuals X - VU' at visible and at hidden entries. Visible
+residuals are smaller than the noise, because the entries were fitted. Hidden residuals are larger by the
+same factor. So the noise s is the geometric mean of s_v and s_h. If s_h stays constant while lam falls,
+there is noise, and lam = 2 s from then on.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from flower_pca.base.linalg import Array
 # With noise, an entry further than _NOISY_CUT thresholds has no influence, and the threshold is _NOISY_THRESHOLD times
 # the noise.
 _NOISY_CUT, _NOISY_THRESHOLD = 3.0, 2.0
-# There is noise if s_h is still above _CONSTANT_SHARE times its value of _ROUNDS_BACK rounds ago, although lam has
+# There is noise if s_h still exceeds _CONSTANT_SHARE times its value _ROUNDS_BACK rounds ago, although lam has
 # fallen.
 _ROUNDS_BACK: Final = 10
 _CONSTANT_SHARE: Final = 0.8
 # The noise is estimated every _ESTIMATE_ROUNDS rounds. After _FIRST_ROUNDS rounds, a new estimate is used only if it is
-# below _FALL_SHARE times the last estimate. The phase takes at least _LEAST_ROUNDS rounds.
+# below _FALL_SHARE times the last estimate. The phase NOISY takes at least _LEAST_ROUNDS rounds.
 _ESTIMATE_ROUNDS, _FIRST_ROUNDS, _FALL_SHARE, _LEAST_ROUNDS = 5, 15, 0.9, 16
 # Without noise, singular values count if they exceed this many thresholds times sqrt(n) + sqrt(d).
 _SPECTRUM: Final = 10.0
 # With noise, singular values count if they exceed _NOISE_FACTOR times the noise times sqrt(n) + sqrt(d). If two
 # successive singular values have at least the ratio _GAP, only the values before this gap count.
 _NOISE_FACTOR, _GAP = 2.5, 5.0
-# If the basis changes by at most this share of the noise, remaining structure will not vanish.
+# If the basis changes by at most this share of the noise, further rounds will not remove the remaining structure.
 _CORRELATED: Final = 0.02
 # While the basis still improves, less than this share of the structure is left after _ESTIMATE_ROUNDS rounds.
 _STRUCTURE_SHARE: Final = 0.97
@@ -62,9 +62,22 @@ def after_round(
 ) -> Attempt:
     """Return the attempt after a round, with the new basis U and the clients' sums for the last basis.
 
-    `counts` are the counts of visible and of hidden residuals by size, `image` is C'C times the block Z,
-    and `share` is the share of all rows that the answering clients have. With `early`, the attempt may
-    not end yet.
+    Parameters
+    ----------
+    attempt, problem : Attempt, Problem
+        The attempt before the round, and the problem.
+    U : ndarray
+        The new basis.
+    G : ndarray
+        The sum of V'V.
+    counts : ndarray
+        The counts of visible and of hidden residuals by size.
+    image : ndarray or None
+        C'C times the block Z, or None if the message had no such block.
+    share : float
+        The share of all rows that belong to clients which answered.
+    early : bool
+        Whether it is too early for the attempt to end.
     """
     visible, hidden = (sizes.scale(c, problem.top) for c in counts)
     # Columns that are estimated again still move when all other columns have settled.
@@ -88,7 +101,7 @@ def after_round(
 
 
 def after_proof(attempt: Attempt, problem: Problem, total: Mapping[str, Array]) -> Attempt:
-    """Return the attempt after a message of a proof: with another power step, or with the verdict."""
+    """Return the attempt after one message of its proof: after another power step, or with the verdict."""
     now = replace(attempt, G=total["G"], steps=attempt.steps + 1)
     if attempt.block is None:
         seen = float(total["counts"][0].sum()) / (problem.n * problem.d)
@@ -184,7 +197,7 @@ def _is_being_proven(now: Attempt, problem: Problem) -> bool:
 
 
 def _can_be_mended(now: Attempt, problem: Problem) -> bool:
-    """Return whether the undetermined columns may be wrong only because of outliers, and were not yet mended."""
+    """Return whether undetermined columns may be wrong only because of outliers, and were not yet estimated again."""
     verdict = now.judged
     several = not verdict.single and len(verdict.columns) <= problem.d / 2
     return several and verdict.predicted and not now.mended
@@ -197,7 +210,7 @@ def _lacks_columns(now: Attempt, problem: Problem) -> bool:
 
 
 def _has_mended_some(now: Attempt, problem: Problem) -> bool:
-    """Return whether there is noise, and V can use some of the columns that were estimated again."""
+    """Return whether there is noise, and some of the columns that were estimated again are now determined."""
     return now.noise > 0.0 and len(now.judged.columns) < len(now.again)
 
 
@@ -232,7 +245,7 @@ def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
 
 
 def _estimate_again(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt with a new estimate of the noise, if an estimate is due."""
+    """Return the attempt, in every fifth round with a new estimate of the noise."""
     s = now.noise
     if problem.noise is None and now.rounds % _ESTIMATE_ROUNDS == 0:
         newer = _geometric_mean(now)
@@ -277,7 +290,7 @@ def _lower_level(now: Attempt, problem: Problem) -> Attempt:
 
 
 def _drop_level(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt in which the columns that are estimated again have the common threshold."""
+    """Return the attempt without the separate threshold of the columns that are estimated again."""
     return replace(now, level=0.0, rounds=0)
 
 
@@ -334,7 +347,7 @@ def move(now: Attempt, problem: Problem) -> Attempt:
 
 
 def _rank(now: Attempt, problem: Problem) -> int:
-    """Return how many singular values exceed the limit for noise or rounding errors."""
+    """Return the number of singular values that exceed the limit for noise or rounding errors."""
     if now.noise == 0.0:
         return int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
     values = now.spectrum
@@ -360,7 +373,7 @@ def _narrow_to(now: Attempt, r: int) -> Attempt:
 
 
 def _factor(now: Attempt, problem: Problem) -> float:
-    """Return the factor by which the newest round lowers the threshold of columns that are estimated again."""
+    """Return the factor by which this round lowers the threshold of columns that are estimated again."""
     factor = _SLOW_FACTOR
     if now.level <= _LOW_LEVEL * problem.sigma:
         factor = _FAST_FACTOR

@@ -1,21 +1,23 @@
 """The proof of an attempt: checks whether its low-rank part is right, from sums over the clients.
 
-An entry is clean if its distance from the low-rank part is within the cut. Once a basis has settled, it
-must pass three checks.
+An entry is clean if its distance from the low-rank part is within the cut. Once a basis has settled, the
+low-rank part must pass three checks.
 
 (a) Predicted: the share of clean entries is as large among hidden entries as among visible entries, and
 at least half of the visible entries are clean.
 
 (b) Determined: every row and every column is determined by its clean entries. Let P be an orthonormal
-basis of the column space of VU'. The smallest eigenvalue of sum P_i P_i' over a column's clean entries i
-must not be far below 1, and likewise for rows. Rows and columns that fail are counted or named. Bad
-rows, most of whose entries are outliers, are counted separately.
+basis of the column space of VU', with rows P_i. The smallest eigenvalue of sum P_i P_i' over a column's
+clean entries i must not be far below 1, and likewise for rows. Rows that fail are counted, and columns
+that fail are named. A row is bad if most of its entries are outliers. Bad rows are counted separately.
 
-(c) No structure: with noise, the largest singular value of the residuals is that of independent entries.
+(c) No structure: if there is noise, the largest singular value of the residuals is not much larger than
+for independent entries.
 
-Each client checks its own rows. For columns, clients send F_j = sum v_i v_i' over the clean entries of
-column j if these matrices are small. Otherwise they send products for power steps x <- G^-1 (G - F_j) x.
-The largest eigenvalue of G^-1 (G - F_j) is 1 minus the smallest eigenvalue of G^-1 F_j.
+Each client checks its own rows. Let v_i be the rows of V, G = sum v_i v_i' over all rows, and F_j = sum
+v_i v_i' over the rows i in which the entry of column j is clean. To check columns, clients send F_j if
+these matrices are small. Otherwise they send products for power steps x <- G^-1 (G - F_j) x. The largest
+eigenvalue of G^-1 (G - F_j) is 1 minus the smallest eigenvalue of G^-1 F_j.
 """
 
 from __future__ import annotations
@@ -38,15 +40,18 @@ from flower_pca.core.kinds import ROWS, Kind, Part
 # power steps estimate it. With a limit of 0.03, wrong answers have passed. The second limit is higher, because
 # power steps never underestimate the smallest eigenvalue.
 LEAST, LEAST_BOUND = 0.06, 0.1
-# If fewer entries of a row or column than this share are clean, they may be clean by chance.
+# If the share of clean entries in a row or column is below this, these entries may be clean by chance.
 BAD: Final = 0.3
-SEED: Final = 20
-# The squares of a row of V that is shorter than this underflow.
+SEED: Final = 20  # the seed of the first vectors of power steps
+# If a row of V is shorter than this, the squares of its entries underflow.
 _SHORTEST: Final = float(np.sqrt(TINY))
 
 
 def weak_rows(W: Array, Q: Array) -> Array:
-    """Return a mask of the rows that their clean entries do not determine. W is 1 at clean entries."""
+    """Return a mask of the rows that their clean entries do not determine.
+
+    W is 1 at clean entries, and Q is an orthonormal basis of the row space of the low-rank part.
+    """
     r = Q.shape[1]
     if r <= EXACT:
         matrices = symmetric(W @ pairs(Q), r)
@@ -66,7 +71,7 @@ def weak_rows(W: Array, Q: Array) -> Array:
 def bad_rows(W: Array, seen: Array, share: float = 0.5) -> Array:
     """Return a mask of the rows with less than this share of clean entries. W is 1 at clean entries.
 
-    `seen` is the number of entries of each row that count.
+    `seen` is the number of entries in each row that are not ignored.
     """
     return np.asarray(W.sum(axis=1) < share * seen)
 
@@ -77,10 +82,11 @@ def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
 
 
 def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
-    """Return the rows that their entries within `far` do not determine, and the bad rows among them.
+    """Return the indices of the undetermined rows, and of the bad rows among them.
 
-    `off` contains the distances of entries from the low-rank part. Q is an orthonormal basis of the row
-    space of the low-rank part, and `gaps` are the positions of missing values.
+    `off` contains the distances of entries from the low-rank part. An entry is clean if its distance is at
+    most `far`. Q is an orthonormal basis of the row space of the low-rank part, and `gaps` are the positions
+    of missing values.
     """
     clean = off <= far
     clean.reshape(-1)[gaps] = False
@@ -97,9 +103,9 @@ def refit_undetermined(
     """Return V and X - VU' after fitting undetermined rows again, each with its own falling threshold.
 
     Outliers may have spoiled such a row while U was still inaccurate, for example if the row is large and
-    others are small. `out` contains the positions of entries that do not count. The fit uses no ridge,
-    because the ridge is proportional to the threshold and would keep a large row at 0. If the ridge has
-    shrunk U to 0, nothing is fitted.
+    other rows are small. `out` contains the positions of entries to ignore. The fit uses no ridge, because
+    the ridge is proportional to the threshold and would keep a large row at 0. If the ridge has shrunk U
+    to 0, no row is fitted again.
     """
     R = X - V @ U.T
     if rho >= np.sum(U**2):
@@ -126,24 +132,25 @@ def refit_undetermined(
 
 
 def pairs(A: Array) -> Array:
-    """Return the products a_i a_j with i <= j of every row, side by side."""
+    """Return the products a_i a_j with i <= j for every row a of A, as one row of the result."""
     products = [A[:, i : i + 1] * A[:, i:] for i in range(A.shape[1])]
     return np.concatenate(products, axis=1)
 
 
 def symmetric(packed: Array, r: int) -> Array:
-    """Return the symmetric matrices whose upper halves are given by `pairs`."""
+    """Return the symmetric r x r matrices from their upper triangles, which are packed as by `pairs`."""
     place = np.zeros((r, r), dtype=np.int64)
     place[np.triu_indices(r)] = np.arange(packed.shape[1])
     return packed.take(np.maximum(place, place.T), axis=1)
 
 
-# The largest shares of rows and of columns that may be undetermined
+# An attempt may still be the answer if at most these shares of rows and of columns are undetermined.
 _FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25
-# If at most this share of columns is undetermined, these columns are only named, because a search takes as long for
-# one column as for many.
+# If at most this share of columns is undetermined, the run names these columns but does not estimate them again,
+# because this takes as long for one column as for many.
 _NAMED_ONLY_SHARE: Final = 0.002
-# The shares of clean entries among hidden and visible entries may differ by this share and this many deviations.
+# The share of clean entries may be smaller among hidden entries than among visible entries, but only by _SLACK plus
+# _DEVIATIONS standard deviations.
 _SLACK, _DEVIATIONS = 0.05, 3.0
 # If noise is large and a low-rank part has more degrees of freedom than this share of the clean entries, it may also
 # fit outliers.
@@ -151,7 +158,10 @@ _MOST_FREEDOM: Final = 0.4
 
 
 def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
-    """Return the parts of an answer in a proof, except the counts by size. The basis has r columns."""
+    """Return the shapes and kinds of the arrays in an answer to a proof, except the counts of residuals by size.
+
+    The basis has r columns. If `stepwise` is True, the answer belongs to a power step.
+    """
     if stepwise:
         about = {"image": Part((d, r), Kind.ESTIMATE)}
     else:
@@ -163,17 +173,18 @@ def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
 def answer(
     V: Array, Q: Array, clean: Array, *, rested: Array, hidden: Array, seen: Array, x: Array | None, even: bool
 ) -> dict[str, Array]:
-    """Compute a client's answer about one block of rows.
+    """Return a client's part of the sums of a proof, from one block of rows.
 
-    V belongs to the rows, Q is an orthonormal basis of span(U), and `clean` marks entries that are
-    clean and visible. Columns are judged by M = V'V, or with `even` by rows of V scaled to length 1,
-    because without noise a small row determines a column as well as a large row. Rows are judged by
-    their clean entries in the columns from which V is computed (`rested`). `hidden` is a mask of the
-    hidden entries that are clean, and `seen` is the number of entries of each row that count.
+    V belongs to the rows, Q is an orthonormal basis of span(U), and `clean` is a mask of the entries that
+    are clean and visible. Columns are judged by M = V'V. With `even`, the rows of V are first scaled to
+    length 1, because without noise a small row determines a column as well as a large row. Rows are judged
+    by their clean entries in the columns from which V is computed (`rested`). `hidden` is true for each
+    hidden entry that is clean, and `seen` is the number of entries in each row that are not ignored. x is
+    the block of a power step, or None if the answer contains the matrices F_j.
     """
     if x is None and V.shape[1] > EXACT:
         raise ProtocolError(
-            f"The message of a proof has no block, but more than {EXACT} columns need a block. {OTHER_SERVER}"
+            f"The server's message has no array block, which is needed for more than {EXACT} components. {OTHER_SERVER}"
         )
     W = clean.astype(np.float64)
     rest = (clean & rested).astype(np.float64)
@@ -181,8 +192,8 @@ def answer(
     bad = weak & bad_rows(rest, seen)
     counts = [clean.sum(), hidden.sum(), weak.sum(), bad.sum()]
     count = np.array(counts, dtype=np.float64)
-    # The V of undetermined rows follows from their outliers. It would outweigh other rows, and columns without
-    # clean entries in these rows would count as undetermined.
+    # The V of an undetermined row depends on the row's outliers, and could outweigh other rows. Columns without clean
+    # entries in such rows would then count as undetermined.
     V = np.where(weak[:, None], 0.0, V)
     G = V.T @ V
     if even:
@@ -196,7 +207,7 @@ def answer(
 
 
 def weak_columns(G: Array, F: Array, seen: float) -> Array:
-    """Return a mask of the columns that are undetermined, or have so few clean entries that these may be chance.
+    """Return a mask of the columns that are undetermined, or whose few clean entries may be clean only by chance.
 
     F contains the matrices F_j of all columns. `seen` is the share of entries that are neither missing nor hidden.
     """
@@ -219,7 +230,10 @@ def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
 
 
 def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array) -> Verdict:
-    """Return the verdict after the last message of a proof."""
+    """Return the verdict on an attempt from the answers to the last message of its proof.
+
+    `weak` is a mask of the undetermined columns.
+    """
     error = sizes.scale(total["counts"][1], problem.top)  # the size of an ordinary error at hidden entries
     seen, unseen = (float(c.sum()) for c in total["counts"])
     clean, clean_hidden, rows, bad = (float(c) for c in total["count"])
@@ -227,7 +241,7 @@ def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], w
     share = clean / max(seen, 1.0)
     deviation = np.sqrt(share * (1.0 - share) / max(unseen, 1.0))
     slack = _SLACK + _DEVIATIONS * deviation
-    # With very large noise, all entries are clean for any low-rank part.
+    # If the noise is very large, all entries are clean for any low-rank part.
     loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
     near = error <= MOST_NOISE * problem.sigma and not loud
     predicted = near and share >= CLEAN and clean_hidden >= (share - slack) * unseen

@@ -2,12 +2,12 @@
 
 Bins do not depend on the data. So the sums of counts do not depend on how rows are distributed over clients.
 
-Coarse bins count the distances of entries from the low-rank part. A bin is at most a quarter of an
-octave wide and begins at a number with a mantissa of two bits. So the bits of a number contain its bin,
-and a count costs little compared with a matrix product.
+Coarse bins count the distances of entries from the low-rank part. A coarse bin is at most a quarter of
+an octave wide (an octave is a factor of two) and begins at a number with a mantissa of two bits. So the
+first bits of a number determine its bin, and a count costs little compared with a matrix product.
 
-Fine bins count |x|, from which the median over the entries of all clients follows. A bin is a 32nd of
-an octave (2.2 %) wide and begins at a power of 2^(1/32).
+Fine bins count absolute values, from which the server computes the median over the entries of all
+clients. A fine bin is a 32nd of an octave (2.2 %) wide and begins at a power of 2^(1/32).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from flower_pca.rows.local import LocalData
 
 TINY: Final = float(np.finfo(np.float64).tiny)  # a divisor that replaces 0
 _FINE: Final = 32  # the number of fine bins per octave
-_FINE_OCTAVES: Final = 60
-# The number of octaves above the root mean square. Medians exceed the root mean square by at most half an octave.
+_FINE_OCTAVES: Final = 60  # the number of octaves that the fine bins cover
+# The bins end this many octaves above the root mean square. Medians exceed it by at most half an octave.
 _ABOVE: Final = 4
 # The first bin contains all smaller numbers, and the last bin all larger numbers.
 FINE_BINS: Final = _FINE * _FINE_OCTAVES + 1
 
 
 def top(rms: float) -> int:
-    """Return the exponent of the power of two at which the bins end, from the root mean square of the entries."""
+    """Return the exponent of the power of two at which the bins end, given the root mean square of the entries."""
     if rms > 0.0:
         return math.ceil(math.log2(rms)) + _ABOVE
     return 0
 
 
 def count_finely(data: LocalData, top: int) -> Array:
-    """Return how many of a client's entries |x| are in each fine bin."""
+    """Return the number of a client's entries in each fine bin, by their absolute values."""
     before = (top - _FINE_OCTAVES) * _FINE - 1
     counts = np.zeros(FINE_BINS)
     for X in data.dense():
@@ -50,7 +50,7 @@ def count_finely(data: LocalData, top: int) -> Array:
 
 
 def median(counts: Array, top: int) -> float:
-    """Return the median, interpolated within its bin, or 0 if the median is in the first bin."""
+    """Return the median from counts in fine bins, interpolated within its bin, or 0 if it is in the first bin."""
     half, below = counts.sum() / 2.0, np.cumsum(counts)
     place = int(np.searchsorted(below, half))
     if place == 0:
@@ -59,23 +59,24 @@ def median(counts: Array, top: int) -> float:
     return float(2.0 ** (top - _FINE_OCTAVES + (place - 1 + within) / _FINE))
 
 
-_OCTAVES: Final = 60
+_OCTAVES: Final = 60  # the number of octaves that the coarse bins cover
 # The first bin contains all smaller numbers, and the last bin all larger numbers.
 BINS: Final = 4 * _OCTAVES + 1
-# For numbers of 4 and of 8 bytes: the number of bits after the bits that give the bin, and the bias of the exponent
+# For numbers of 4 and of 8 bytes, this table gives the number of bits after the bits that determine the bin, and the
+# bias of the exponent.
 _LAYOUTS: Final = {4: (21, 127), 8: (50, 1023)}
-# The standard deviation of normal entries, divided by the median of |x| within three standard deviations
+# This is the standard deviation of normal entries, divided by the median absolute value within three deviations.
 _NORMAL: Final = 1.4826 * 1.004
-_NEAR: Final = 3.0  # The median is taken over entries within this many standard deviations.
-_SETTLED: Final = 1e-3
-_MOST: Final = 100  # the largest number of iterations
-# The ends of bins in units of 2^top. The first bin ends at 2^-60.
+_NEAR: Final = 3.0  # The median is computed over entries within this many standard deviations.
+_SETTLED: Final = 1e-3  # the relative change at which the iteration in `scale` ends
+_MOST: Final = 100  # maximum number of iterations in `scale`
+# These are the edges of the coarse bins in units of 2^top. The first bin ends at 2^-60.
 _OF_OCTAVES: Final = 2.0 ** np.arange(-_OCTAVES, 0)[:, None] * (1.25, 1.5, 1.75, 2.0)
 _EDGES: Final = np.concatenate([[0.0, 2.0**-_OCTAVES], _OF_OCTAVES.ravel()])
 
 
 def count(R: Array, top: int) -> Array:
-    """Return how many entries |r| are in each coarse bin."""
+    """Return the number of residuals in each coarse bin, by their absolute values."""
     size = R.dtype.itemsize
     behind, bias = _LAYOUTS[size]
     # The sign bit need not be removed, because negative numbers get separate bins after the positive numbers.
@@ -90,9 +91,9 @@ def count(R: Array, top: int) -> Array:
 
 
 def scale(counts: Array, top: int) -> float:
-    """Return the standard deviation of ordinary entries by iterating s <- 1.49 times the median within 3 s.
+    """Return the standard deviation s of ordinary entries from counts in coarse bins, or 0 if there are no entries.
 
-    Return 0 if there are no entries.
+    s is found by the iteration s <- 1.49 times the median absolute value of the entries within 3 s.
     """
     below = np.concatenate([[0.0], np.cumsum(counts)])
     if below[-1] == 0.0:
@@ -108,7 +109,7 @@ def scale(counts: Array, top: int) -> float:
 
 
 def beyond(counts: Array, top: int, lam: float) -> float:
-    """Return the share of entries that are larger than lam."""
+    """Return the share of entries with an absolute value above lam, from counts in coarse bins."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     if not below[-1]:
         return 0.0
@@ -117,7 +118,9 @@ def beyond(counts: Array, top: int, lam: float) -> float:
 
 
 def squares(counts: Array, top: int, lam: float, cut: float) -> float:
-    """Return the sum of C^2 for C = clip(r, lam), with C = 0 beyond cut times lam.
+    """Return the sum of squares of the clipped residuals C, from counts of residuals in coarse bins.
+
+    C is clip(r, lam), or 0 if |r| exceeds cut times lam.
 
     Entries are assumed to be uniformly distributed within each bin.
     """

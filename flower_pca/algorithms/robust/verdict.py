@@ -7,14 +7,14 @@ from typing import Final
 
 from flower_pca.base import labels
 
-# The largest error at hidden entries, and the largest noise, relative to an ordinary entry
+# A proof fails if the error at hidden entries or the noise exceeds this multiple of an ordinary entry.
 MOST_NOISE: Final = 0.4
-CLEAN: Final = 0.5  # the smallest share of clean entries among visible entries
+CLEAN: Final = 0.5  # minimum share of clean entries among the visible entries
 # Structure is accepted if the error at hidden entries, relative to an ordinary entry, is at most this. The residuals
-# of real rows are small and correlated, and are similar in every attempt. If a block of outliers was taken for low
-# rank, residuals are also similar in every attempt, but errors are much larger.
+# of real rows are small and correlated, and are similar in every attempt. If an attempt has mistaken a block of
+# outliers for a low-rank part, residuals are also similar in every attempt, but errors are much larger.
 SMALL: Final = 0.1
-_MOST_NAMED: Final = 10  # the largest number of columns that are named
+_MOST_NAMED: Final = 10  # maximum number of columns that a message names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +28,16 @@ class Verdict:
     error : float
         The size of the error at hidden entries, relative to an ordinary entry.
     predicted : bool
-        Whether hidden entries are predicted as well as visible ones.
+        Whether hidden entries are predicted as well as visible entries.
     clean : float
         The share of visible entries that lie near the low-rank part.
     structured : bool
         Whether the residuals have a larger variance in one direction than independent entries would have.
     correlated : bool
-        Whether the residuals have a slightly larger variance in several directions, like correlated residuals.
+        Whether the residuals have a slightly larger variance in several directions, which shows that they are
+        correlated.
     structure : float
-        The share of the squared residuals that lies in the first direction.
+        The share of the squared residuals in the direction of their largest variance.
     columns : tuple of int
         The columns that clean entries do not determine.
     rows : int
@@ -44,9 +45,9 @@ class Verdict:
     bad_rows : int
         The number of undetermined rows in which most entries are outliers.
     few : bool
-        Whether undetermined rows and columns are so few that the others can be right without them.
+        Whether so few rows and columns are undetermined that the rest of the low-rank part can be right.
     single : bool
-        Whether undetermined columns are only a tiny share of all columns.
+        Whether only a tiny share of all columns is undetermined.
     may_overfit : bool
         Whether the low-rank part may have fitted outliers: it has many degrees of freedom, and leaves much noise.
     at_rest : bool
@@ -90,13 +91,13 @@ class Verdict:
 
     @property
     def passes_with_exceptions(self) -> bool:
-        """Whether the low-rank part is right except in a few rows and columns, which are known."""
+        """Whether the low-rank part passes all checks except in a few known rows and columns."""
         named = not self.is_determined and self.few
         return self.predicted and named and not self.misses_component and not self.may_overfit
 
     @property
     def exceptions(self) -> tuple[str, ...]:
-        """Clauses that describe the checks that fail although the low-rank part is the answer."""
+        """Words about each check that has failed, although the low-rank part is the answer."""
         said = []
         if self.columns:
             first = self.columns[:_MOST_NAMED]
@@ -112,8 +113,9 @@ class Verdict:
 
     @property
     def order(self) -> tuple[bool, bool, bool, int, int, float]:
-        """The sort key of attempts. Better attempts have smaller keys.
+        """The key by which attempts are sorted. Better attempts have smaller keys.
 
-        Columns come before rows, because a wrong row affects only itself, but a wrong column affects all rows.
+        The number of undetermined columns comes before the number of undetermined rows, because a wrong column
+        affects all rows, but a wrong row affects only itself.
         """
         return not self.predicted, self.misses_component, self.may_overfit, len(self.columns), self.rows, self.error

@@ -39,10 +39,10 @@ SPARE: Final = 10**8  # bytes that a node uses in addition to twice the memory o
 LARGEST: Final = 1e150  # squares of entries up to this size do not overflow
 # Products of rows of usual size with entries up to this size do not overflow.
 LONGEST: Final = 1e60
-# The number of blocks of one width that exist in memory at once. The key is whether the message comes under masks
-# or asks for the node's own components.
+# The number of blocks of one width that exist in memory at once. The key True is for messages that come under masks or
+# ask for the node's own components.
 _BLOCKS: Final = {False: 4, True: 7}
-# The number of matrices as large as C_i that exist in memory at once. The key is whether the message comes under masks.
+# The number of matrices as large as C_i that exist in memory at once. The key True is for messages under masks.
 _SQUARES: Final = {False: 4, True: 7}
 _OPENINGS: Final = (
     Opening.name,
@@ -56,12 +56,12 @@ _OPENINGS: Final = (
 
 @dataclass(frozen=True)
 class Demand:
-    """What a message asks of a node: its stage, the stage's description of the arrays, and the arrays.
+    """The stage and the arrays of a message, with the stage's own description of the arrays.
 
     Attributes
     ----------
     stage : str
-        The name of the stage, also if the message comes under masks. It is "" in a set-up of masks.
+        The name of the stage. Under masks, this is the inner stage. It is "" in a set-up of masks.
     asks : mapping
         The description of the arrays in the node's own package.
     arrays : Arrays
@@ -82,7 +82,7 @@ class Demand:
 
     @classmethod
     def of(cls, request: wire.Request) -> Demand:
-        """Return the demand of a message."""
+        """Return the stage and the arrays of a message as a demand."""
         masked = request.stage == messages.STAGE
         stage = request.stage
         if masked:
@@ -98,7 +98,7 @@ class Demand:
         numbers, strange = single.tables(request.layers[SINGLE])
         if strange:
             raise ProtocolError(
-                "A message with a number for each client has arrays that are not tables of such numbers: "
+                "The server's message has arrays that should contain one number for each client, but do not: "
                 f"{', '.join(sorted(strange))[:100]}. {OTHER_SERVER}"
             )
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
@@ -108,9 +108,9 @@ class Demand:
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
             # The sender chooses the names, so the error shortens them.
             raise ProtocolError(
-                f"A message of {self.stage or 'a set-up'} has the array {', '.join(unknown)[:100]}, but should have "
+                f"A message for {self.stage or 'a set-up'} has the array {', '.join(unknown)[:100]}, but should have "
                 f"only {', '.join(self.asks) or 'none'}. Install the same version of flower_pca everywhere. If the "
-                "algorithm is your own, name the array in its asks."
+                "algorithm is your own, add the array to its asks."
             )
         for name, a in self.arrays.items():
             ask = self.asks[name]
@@ -158,7 +158,10 @@ class Demand:
                     )
 
     def check_length(self, d: int | None) -> None:
-        """Check the number of columns in a run over streams. A node that has seen no rows does not know its own d."""
+        """Refuse a number of columns that does not fit a stream of d columns, or that needs too much memory.
+
+        d is None for a stream that has seen no rows yet.
+        """
         for name in (name for name in self.arrays if self.asks[name].counts_columns):
             length = int(self.arrays[name])
             if d is not None:
@@ -173,7 +176,7 @@ class Demand:
                 )
 
     def _columns(self, name: str) -> int:
-        """Return how many columns an array has, or how many it asks the node to make."""
+        """Return how many columns an array has or asks the node to make. The number is 0 for all other arrays."""
         a = self.arrays[name]
         if a.ndim == 2:
             return int(a.shape[1])
@@ -191,7 +194,7 @@ class Demand:
         """Whether the answer, or something it is computed from, is as large as C_i."""
         if self.stage not in registry.STAGES:
             return False
-        # The kinds do not depend on the number of columns, so any number will do.
+        # The kinds of the parts do not depend on the number of columns, so this trial uses 1.
         parts = registry.STAGES[self.stage].parts(self.arrays, 1)
         return any(part.kind.square for part in parts.values())
 
@@ -267,12 +270,12 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
 
 
 def widest(n: int, d: int, *, made: int) -> int:
-    """Return the largest number of columns of the blocks that a node makes, if `made` blocks exist at once."""
+    """Return the maximum number of columns of a block that a node makes, if `made` such blocks exist at once."""
     return (16 * n * d + SPARE) // (8 * d * made)
 
 
 def widest_of(request: wire.Request) -> Widest:
-    """Return the same limit as a function of n and d, because a stream's batch is known only when it is taken."""
+    """Return the limit of `widest` as a function of n and d, because the size of a stream's next batch is unknown."""
     made = _BLOCKS[request.stage == messages.STAGE]
     return lambda n, d: widest(rows_for_memory(n, request), d, made=made)
 
@@ -312,7 +315,7 @@ def asks_for_products(stage: str, request: wire.Request) -> bool:
 def adds_up(stage: str) -> bool:
     """Return whether an algorithm's answers can be summed, at least with some parameters.
 
-    Stages that are not algorithms always can.
+    The answers of stages that are not algorithms can always be summed.
     """
     if stage not in registry.ALGORITHMS:
         return True
@@ -323,12 +326,12 @@ def adds_up(stage: str) -> bool:
 def bare(stage: str, arrays: Arrays) -> bool:
     """Return whether the answer to this message has no meaning in a sum.
 
-    This holds if the stage is unknown, if its algorithm's answers never add up, if the answer has no parts, or if one
-    of its parts has no meaning in a sum.
+    This holds if the stage is unknown, if the answers of its algorithm cannot be summed, if the answer has no parts, or
+    if one of its parts has no meaning in a sum.
     """
     if stage not in registry.STAGES or not adds_up(stage):
         return True
-    # Which parts are open does not depend on the number of columns, so any number will do.
+    # Whether parts have a meaning in a sum does not depend on the number of columns, so this trial uses 1.
     parts = registry.STAGES[stage].parts(Message(messages.plain(arrays)), 1)
     return not parts or any(part.open or part.kind.single for part in parts.values())
 

@@ -1,4 +1,4 @@
-"""The rows of a node with `max_epsilon`. A fault in one row affects only this row.
+"""Prepare the rows of a node with `max_epsilon`, so that a fault in one row affects only this row.
 
 Noise hides whether one row is present. It does not hide that an answer is refused, or has different columns,
 because of one row. Nothing in the rows of such a node therefore decides what it answers:
@@ -66,7 +66,7 @@ def usable(rows: Table, rules: Rules) -> Table:
 
 
 def _numbers(cells: Array) -> Array:
-    """Return the numbers of a column, with NaN for every other cell."""
+    """Return the cells of a column as numbers, with NaN for every cell that is not a number."""
     return np.array([_number(cell) for cell in np.asarray(cells).tolist()], dtype=np.float64)
 
 
@@ -78,7 +78,7 @@ def _number(cell: Any) -> float:
 
 
 def _finite(values: Any) -> Any:
-    """Return the values with NaN in place of infinite ones. If all values are finite, return the same array."""
+    """Return the values with NaN in place of infinite values. If all values are finite, return the same array."""
     if values.dtype.kind != "f":
         return values
     if hasattr(values, "tocsr"):
@@ -93,7 +93,7 @@ def _finite(values: Any) -> Any:
 
 
 def _filled(values: Any, constants: Array | None) -> Any:
-    """Return the values with missing ones replaced by the columns' constants. Rows without any number stay missing."""
+    """Return the values with the columns' constants in place of missing values. Rows without any number stay NaN."""
     if constants is None or values.dtype.kind != "f":
         return values
     if hasattr(values, "tocsr"):

@@ -26,11 +26,11 @@ from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
 _ROUNDING: Final = 1e-9  # the relative tolerance for rounding errors in sums of budgets
-_LOUDEST: Final = 256.0  # the largest budget of a run that a node accepts, an epsilon of about 200
+_LOUDEST: Final = 256.0  # the largest budget of a run that a node accepts, which means an epsilon of about 200
 
 
 class Policy:
-    """The checks of a node's rules on algorithms, masks, noise, missing values and the number of messages.
+    """The checks that apply a node's rules on algorithms, masks, noise, missing values and the number of messages.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Policy:
     def admit(self, request: wire.Request) -> None:
         """Refuse a message that the rules on algorithms, masks or noise do not allow.
 
-        If the message asks for names alone, only the rules on noise apply.
+        If the message asks only for names, only the rules on noise apply.
         """
         if NOISE in request.layers or self._rules.floor is not None:
             self._check_noise(request)
@@ -69,15 +69,15 @@ class Policy:
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         algorithms = named | ({stage} & set(registry.EXTRA_STAGES))
-        # If the stage belongs to none of the named algorithms, its own algorithms must be served as well. Otherwise
-        # a server could run a stage that is not served under the name of an algorithm that is.
+        # If the stage belongs to none of the named algorithms, the node must also serve the stage's own algorithms.
+        # Otherwise, a server could name an algorithm that the node serves, but run a stage that it does not serve.
         if not named & owners:
             algorithms |= owners
         by_name = stage in registry.EXTRA_STAGES  # An extra stage is served only if the operator has named it.
         if named <= set(registry.OPENING_ONLY) and not by_name and limits.asks_for_products(stage, request):
-            got = f"{stage} with one" if "opening" in stage else stage
+            got = "products" if "opening" in stage else stage
             raise RefusalError(
-                f"A run of {request.algorithm} may ask nodes only for an opening without a block, but this message "
+                f"A run of {request.algorithm} may ask nodes only for counts, means and deviations, but this message "
                 f"asks for {got}. {OTHER_SERVER}"
             )
         if inner is not None:
@@ -89,9 +89,10 @@ class Policy:
         unserved, stages = algorithms - self._served, registry.STAGES
         unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
+            listed = ", ".join(unnamed)
             raise RefusalError(
-                f"Answers to {', '.join(unnamed)} compare single rows, so this node sends them only if its allow names "
-                f"{'it' if len(unnamed) == 1 else 'them'}. {OPERATOR}"
+                f"Answers for {listed} compare single rows, so this node sends them only if its rule allow names "
+                f"{listed}. {OPERATOR}"
             )
         if unserved:
             raise RefusalError(
@@ -100,7 +101,7 @@ class Policy:
             )
 
     def _check_noise(self, request: wire.Request) -> None:
-        """Require as much noise as the node's rules name. A set-up of masks needs none, because it sends no data."""
+        """Require the noise that the node's rules name. A set-up of masks needs no noise, because it sends no data."""
         if request.stage == messages.STAGE and messages.inner_stage(request.arrays) is None:
             return
         says = request.layers.get(NOISE)
@@ -185,9 +186,9 @@ class Policy:
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
     def _check_gaps(self, request: wire.Request, data: LocalData) -> None:
-        """Check whether the server may choose what replaces missing values.
+        """Refuse a message that replaces missing values by the server's values, unless the rules allow this.
 
-        If it may, answers reveal the sum of the rows in which a value is missing.
+        Answers to such a message reveal the sum of the rows in which a value is missing.
         """
         chosen = request.frame.fill is not None or "gaps" in request.arrays
         if request.frame.own or not chosen:
@@ -218,7 +219,10 @@ class Policy:
         return shown
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
-        """Return why the node declines the alternative algorithm, which sends all of C_i, or nothing if it accepts."""
+        """Return the reason why the node declines the alternative algorithm, or an empty dict if the node accepts it.
+
+        The alternative algorithm sends all of C_i.
+        """
         alternative, most = request.alternative, self._rules.max_columns
         if alternative and alternative not in self._served:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}

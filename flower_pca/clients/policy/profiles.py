@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from flower_pca.base import checks
 
-# In these profiles, every answer and every change of the rows covers at least this many rows.
+# The minimum number of rows of an answer in the profiles "open" and "masked", and of a change in the profile "masked"
 LOT: Final = 20
 _COMMON: Final = {"min_rows": LOT, "share_names": False}
 SETS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -33,7 +33,7 @@ SETS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rules of a profile. The given rules replace those of the profile."""
+    """Return the rules of a profile. The given rules replace the profile's rules of the same names."""
     checks.choice("profile", name, tuple(SETS))
     found = {**SETS[name], **given}
     least = found.get("min_rows")

@@ -82,7 +82,7 @@ def promise(rules: Rules) -> tuple[str, ...]:
 
 
 def weaker(rules: Rules) -> dict[str, str]:
-    """Return, for each rule that is weaker than in the profile, what can be learned because of it."""
+    """Return a sentence for each rule that is weaker than in the profile, about what the server can then learn."""
     if not rules.profile:
         return {}
     found = {}
@@ -123,7 +123,7 @@ def _stricter(name: str, own: Any, set_by: Any) -> bool:
 
 
 def comparing(names: Any) -> bool:
-    """Return whether one of these algorithms compares rows."""
+    """Return whether at least one of these algorithms compares rows."""
     listed = names
     if isinstance(names, str):
         listed = [names]

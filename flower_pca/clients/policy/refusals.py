@@ -94,13 +94,14 @@ def refusal(
 
 @contextmanager
 def naming(request: wire.Request) -> Iterator[None]:
-    """Turn Python's errors about a malformed message into a refusal that reveals nothing of rows.
+    """Turn Python's errors about a malformed message into a refusal that reveals nothing about rows.
 
     The text of the error may name cells of the rows, so it stays in the node's own log.
     """
     try:
         yield
-    # Errors of this package already have a suitable text. The others are faults of the machine, not of the message.
+    # Errors of this package already have a suitable text. The two other types are faults of the machine, not of the
+    # message.
     except (FlowerPCAError, OSError, MemoryError):
         raise
     # For an unexpected message, numpy, scipy or Python may raise any error. The error must not stop the node.
@@ -110,6 +111,6 @@ def naming(request: wire.Request) -> Iterator[None]:
         )
         logging.getLogger("flwr").debug("Where it failed:", exc_info=error)
         raise ProtocolError(
-            f"This node could not process a message of {request.stage} ({type(error).__name__}). The sender may have "
+            f"This node could not process a message for {request.stage} ({type(error).__name__}). The sender may have "
             "another version. Install the same flower_pca everywhere."
         ) from error

@@ -60,11 +60,11 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 _UNSIGNED: Final = (
     "This node has masked_only without trusted_keys. A server can then take part in sums as another node, and a "
-    "single invented node is enough to unmask what this node sends. Give trusted_keys to prevent this."
+    "single invented node is enough to unmask what this node sends. Set trusted_keys to prevent this."
 )
 # The pattern of a valid data_name, which becomes part of file names
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-TELLS: Final = "tells"  # the key in a rule's metadata of a text that says what the server sees under the rule
+TELLS: Final = "tells"  # In a rule's metadata, this is the key of the text about what the server sees under the rule.
 _OF_RUNS: Final = ("categorical",)  # the rules that simulated nodes take from the run-config
 _COVARIATES: Final = ("explain", "adjust", "keep")  # the settings of a run that name covariates
 _NEAR: Final = 0.8  # the similarity (by difflib) above which a name counts as a misspelling of another name
@@ -136,8 +136,8 @@ class Rules:
     min_change : int or None, default=None
         The smallest number of new people that the node adds to its rows at once. At least min_rows. The node keeps a
         copy of the rows from which it has answered, next to its ledger, and continues to answer from this copy even if
-        its file changes. With id_column, new people are added to the copy as soon as they are at least min_change and
-        the node would also answer from a table with only these people. Nobody leaves the copy, no row in the copy
+        its file changes. With id_column, new people are added to the copy as soon as there are at least min_change of
+        them and the node would also answer from a table with only these people. Nobody leaves the copy, no row in it
         changes, and no id is added twice. Without id_column, nobody is added. The operator can release the present
         rows with flower-pca forget. The rule does not apply to streams, whose batches are used as they arrive.
     id_column : str or None, default=None
@@ -352,7 +352,7 @@ class Rules:
         if self.max_epsilon is not None and self.split_columns:
             raise ConfigError(
                 f"split_columns={self.split_columns} cannot be used together with max_epsilon, because runs over "
-                "columns reveal the scores of each person without noise. Leave one of them out."
+                "columns reveal the scores of each person without noise. Leave split_columns or max_epsilon out."
             )
         if self.max_epsilon is not None and self.min_change is not None:
             raise ConfigError(
@@ -361,7 +361,7 @@ class Rules:
             )
         if self.id_column is not None and self.min_change is None:
             raise ConfigError(
-                f"id_column={shown(self.id_column)} has no effect without min_change. Give min_change=20, or leave "
+                f"id_column={shown(self.id_column)} has no effect without min_change. Set min_change=20, or leave "
                 "id_column out."
             )
         if self.min_change is not None:
@@ -369,7 +369,7 @@ class Rules:
         if self.min_change is not None and self.split_columns:
             raise ConfigError(
                 f"min_change cannot be used together with split_columns={self.split_columns}, because runs over "
-                "columns reveal the scores of each person. Leave one of them out.",
+                "columns reveal the scores of each person. Leave min_change or split_columns out.",
                 setting="min_change",
             )
         if self.categorical and not self.share_names:
@@ -381,12 +381,13 @@ class Rules:
         if self.counts_groups and self.trusted_keys is None:
             raise ConfigError(
                 "max_groups and max_dropouts need trusted_keys. Without trusted_keys, a server can invent the nodes of "
-                "a group. Give trusted_keys."
+                "a group. Set trusted_keys to a file with the public keys of the other nodes."
             )
         _ = self._constants
         if self.floor is not None and not self.allow_noise:
             raise ConfigError(
-                "allow_noise is false, but min_noise, max_clip or max_epsilon requires noise. Leave one of them out.",
+                "allow_noise is false, but min_noise, max_clip or max_epsilon requires noise. Leave allow_noise out, "
+                "or leave out the rules that require noise.",
                 setting="allow_noise",
             )
 
@@ -396,26 +397,26 @@ class Rules:
         if self.max_epsilon is None or self.max_delta is None:
             raise ConfigError(
                 "max_epsilon and max_delta belong together, but only one of them is given: "
-                f"max_epsilon={shown(self.max_epsilon)}, max_delta={shown(self.max_delta)}. For example, give 1.0 and "
-                "1e-6."
+                f"max_epsilon={shown(self.max_epsilon)}, max_delta={shown(self.max_delta)}. For example, set "
+                "max_epsilon=1.0 and max_delta=1e-6."
             )
         checks.number("max_epsilon", self.max_epsilon, least=1e-9)
         checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
 
     @classmethod
     def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
-        """Return the rules with the given values in place of their own."""
+        """Return `rules`, or the default rules, with the given values in place of their own values."""
         checks.parameters("A node", given, [f.name for f in fields(cls)])
         own = rules or cls()
         if not given:
-            return own  # The same object is returned, because it may have read its key files already.
+            return own  # A copy of the rules would have to read the key files again.
         settings = {key: value for key, value in given.items() if key != "profile"}
         name = given.get("profile", own.profile)
         if "profile" in given:
             of_own = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
             # Rules that differ from their defaults count as given.
-            apart = {key: value for key, value in of_own.items() if value != getattr(cls, key)}
-            settings = chosen(str(name), {**apart, **settings})
+            changed = {key: value for key, value in of_own.items() if value != getattr(cls, key)}
+            settings = chosen(str(name), {**changed, **settings})
         found = replace(own, **settings)
         if name:
             # The rules are frozen, and `replace` accepts only fields that are parameters of __init__.
@@ -428,14 +429,14 @@ class Rules:
         if self.profile == "masked" and self.trusted_keys is None:
             raise ConfigError(
                 "The profile masked needs trusted_keys. Without trusted_keys, a server can take part as another node "
-                "and unmask what this node sends. Give trusted_keys."
+                "and unmask what this node sends. Set trusted_keys to a file with the public keys of the other nodes."
             )
         for rule in ("min_rows", "min_change") if self.profile == "masked" else ():
             checks.integer(f"{rule} in the profile {self.profile}", getattr(self, rule), least=LOT)
 
     @classmethod
     def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
-        """Return the rules in a node-config. Its keys are spelled with hyphens, and `allow` is separated by commas.
+        """Return the rules in a node-config, in which names have hyphens, and `allow` is a list separated by commas.
 
         Raises
         ------
@@ -478,7 +479,7 @@ class Rules:
 
     @cached_property
     def _constants(self) -> float | dict[str, float] | None:
-        """The constant that replaces missing values in all columns, or the constants by the columns' names."""
+        """The constant for missing values in all columns, or the constants by column name. None without the rule."""
         given = self.gap_values
         if given is None:
             return None
@@ -503,7 +504,7 @@ class Rules:
     def constants(self, names: Sequence[str] | None, d: int) -> Array | None:
         """Return the constants for missing values of d columns, or None without the rule gap_values.
 
-        A column without a constant has NaN.
+        The entry of a column without a constant is NaN.
         """
         numbers = self._constants
         if numbers is None:
@@ -515,7 +516,7 @@ class Rules:
 
     @cached_property
     def floor(self) -> Floor | None:
-        """The smallest noise and largest clip that the node requires, or None if it also answers without noise."""
+        """The minimum noise and maximum clip that the node requires, or None if it also answers without noise."""
         if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
             return None
         least = self.min_noise
@@ -537,7 +538,7 @@ class Rules:
 
     @property
     def group_limits(self) -> tuple[int, int] | None:
-        """The maximum number of groups, and of members of a group that may drop out, or None for no limit."""
+        """The maximum number of groups, and of members of a group that may drop out. None stands for no limits."""
         if not self.counts_groups:
             return None
         return self.max_groups or 1, self.max_dropouts or 0

@@ -5,13 +5,13 @@ rows have a value in the column, or a value that differs from most, the sum cove
 reveals them, for example the carrier of a rare code. The same holds for a combination of columns. If 60 people
 have diabetes, and 59 of them take insulin, then the difference of the two columns is one person.
 
-    single columns        Fewer than `least` rows have a value, or another value than most rows. This check
-                          covers columns of any kind.
-    pairs                 Two columns with few different values lie on a line, except in fewer than `least`
-                          rows.
+    single columns        Fewer than `min_rows` rows have a value, or a value that differs from most rows.
+                          This check covers columns of any kind.
+    pairs                 The values of two columns with few different values lie on a line, except in fewer
+                          than `min_rows` rows.
     larger combinations   A combination of such columns with small whole coefficients, for example a + b - c,
-                          is constant except in fewer than `least` rows. The search does not find all of
-                          them, and in tables with few rows it finds hardly any: see `_larger`.
+                          is constant except in fewer than `min_rows` rows. The search does not find all
+                          combinations, and in tables with few rows it finds hardly any: see `_larger`.
 
 All columns of the table are checked, whichever columns a run asks for. Otherwise, two runs could each use one
 column of a pair, and the difference of their answers would reveal the person. In a pair or a larger
@@ -55,12 +55,12 @@ _CHUNK: Final = 64  # the number of columns that are searched at a time
 # takes 3 s for 500 rows and 120 s for 20,000 rows.
 MOST: Final = 2000
 CODES: Final = 12  # the maximum number of different values in a column of codes
-_SAMPLE: Final = 256  # the number of first rows, in which most measurements already have more values than codes
+_SAMPLE: Final = 256  # the number of first rows that are checked, because most measurements have many values in them
 _STARTS: Final = 64  # the maximum number of rows from which a search for combinations starts
 _STEPS: Final = 20  # the maximum number of steps of a search
 LARGEST: Final = 12  # the largest coefficient in a combination
 _UNITS: Final = 4  # the largest value that the smallest coefficient of a combination may have
-_EXACT: Final = 1e-9  # the tolerance for rounding errors in shares of 1
+_EXACT: Final = 1e-9  # the relative tolerance for rounding errors
 _TOO_MANY: Final = (
     "This node has %d columns of codes. With more than %d, it does not check combinations of columns, so a server "
     "can learn the row of a person who differs from all others in a combination. Leave columns out of the file, or use "
@@ -87,11 +87,12 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
     rules : Rules
         The node's rules.
     kept : path or None, default=None
-        The file that stores results. It avoids a new search for each message, for which a SuperNode starts a process.
+        The file in which the result is stored, or None to search again. A SuperNode starts a new process for each
+        message, which would otherwise repeat the search.
     """
     if rules.allow_sparse_columns is True or rules.min_rows < 2:
         return {}
-    allowed = frozenset(_exceptions(rules))
+    allowed = frozenset(_allowed_columns(rules))
 
     def look() -> dict[str, str]:
         names = labels.column_names(data.names, data.d)
@@ -107,7 +108,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
             return found
         if 2 * len(places) > data.n:
             logging.getLogger("flwr").warning(_FEW_ROWS, len(places), data.n)
-        words = [*(names[i] for i in codes), *(f"the gaps of {names[i]}" for i in gaps)]
+        words = [*(names[i] for i in codes), *(f"the missing values of {names[i]}" for i in gaps)]
         for some in _combined(data, codes, gaps, rules.min_rows):
             found[names[places[some[-1]]]] = " with ".join(words[i] for i in some)
         return found
@@ -123,7 +124,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
 
 
 def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Return what is stored under this digest of the rows. If nothing is stored, search and store the result."""
+    """Return the result in the file for this digest of the rows. If there is none, search and store the result."""
     try:
         found = dict(files.read(path, _KIND, private=True)[0]["found"])
     except (FileNotFoundError, FlowerPCAError, KeyError, TypeError, ValueError):
@@ -154,7 +155,7 @@ def check(
     barred : collection of str, default=()
         The columns that revealed few rows in an earlier version of the rows, to which people have been added since.
     """
-    allowed = _exceptions(rules)
+    allowed = _allowed_columns(rules)
     found = {name: name for name in barred if name not in allowed} | find(data, rules, kept)
     if not {*(wanted.names or ())} <= {*(data.names or ())}:
         # The run asks for columns that the node's table does not have, such as levels that occur only at other nodes.
@@ -175,7 +176,7 @@ def check(
         )
 
 
-def _exceptions(rules: Rules) -> Collection[str]:
+def _allowed_columns(rules: Rules) -> Collection[str]:
     given = rules.allow_sparse_columns
     if isinstance(given, str):
         return [name.strip() for name in given.split(",")]
@@ -237,7 +238,7 @@ def has_gaps_in_codes(*tables: LocalData) -> bool:
     """Return whether a column with few different values in one of these tables has missing values in any of them.
 
     The node replaces missing values by its own mean, which changes when rows are added. If a column has the same
-    value in all added rows except one, and that one has no value, the difference of the two versions is that row.
+    value in all added rows except one, and this one row has no value, the difference of the versions reveals this row.
     """
     gaps = sorted({place for data in tables for place in _with_gaps(data)})
     for data in tables:
@@ -377,7 +378,7 @@ def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
 
 
 def _small_whole(z: Array, columns: Array) -> tuple[int, ...]:
-    """Return a combination's columns if its coefficients are proportional to small whole numbers, else nothing.
+    """Return a combination's columns if its coefficients are proportional to small whole numbers, else an empty tuple.
 
     The coefficient of the constant, at position 0, may have any value. The number of columns is not limited, because
     if all levels of a text column are columns, a combination of two levels is also a combination of all other levels.

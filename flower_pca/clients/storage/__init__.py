@@ -1,1 +1,1 @@
-"""What a node stores: memory between messages, and the account of what it has sent."""
+"""The storage of a node: its memory between messages, and its records of what it has sent."""

@@ -1,10 +1,10 @@
-"""Find ledgers in other folders that know the same rows, as far as a node can see these folders.
+"""Find ledgers of the same rows in other folders, as far as a node can see these folders.
 
 A ledger does not include what a ledger in another folder counts, and a node cannot search all folders of its
 machine. Instead, every node adds the folder of its ledgers to a list in its user's home, and reads the ledgers
-in the other folders of this list. The node thereby notices a ledger that knows the same file or exactly the
-same rows. It notices neither changed rows, nor folders of other users, other machines, or containers with their
-own home.
+in the other folders of this list. The node thereby notices a ledger of the same file or of exactly the same
+rows. It does not notice ledgers of rows that have changed, and it does not see the folders of other users, other
+machines, or containers with their own home.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def warn(path: Path, data: LocalData, context: Context) -> None:
     """Warn in the node's log, once per run, if ledgers in other folders also cover this node's rows."""
     if records.values_in(context.state, _LOOKED):
         return
-    if found := knowing(path.parent, data):
+    if found := ledgers_elsewhere(path.parent, data):
         logging.getLogger("flwr").warning(
             "A ledger in another folder, %s, also covers the rows of this node, but the node's own ledger %s does not "
             "include its counts. Give every node that serves these rows the same memory_dir.",
@@ -43,8 +43,8 @@ def warn(path: Path, data: LocalData, context: Context) -> None:
     records.put_values(context.state, _LOOKED, {"ledgers": len(found)})
 
 
-def knowing(folder: Path, data: LocalData) -> list[Path]:
-    """Return the ledgers in other folders that know these rows or their file. Add this folder to the list."""
+def ledgers_elsewhere(folder: Path, data: LocalData) -> list[Path]:
+    """Return the ledgers of these rows or their file in other folders. Add this folder to the list."""
     found = []
     for other in _others(folder.absolute()):
         for path in sorted(other.glob(folders.LEDGER.format("*"))):

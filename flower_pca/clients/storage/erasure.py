@@ -48,7 +48,7 @@ class Item:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
+        """The size of the file, or of all files in the folder, in bytes."""
         inside = (path for path in self.path.rglob("*") if path.is_file())
         return sum(path.stat().st_size for path in (self.path, *inside))
 
@@ -86,7 +86,7 @@ class Shelf:
         return [Item(kind, path) for kind in kinds for path in self._paths(kind)]
 
     def erase(self, kinds: Sequence[str] = USUAL) -> None:
-        """Erase the files of these kinds: all of them, or none if a run is using one.
+        """Erase all files of these kinds, unless a run is using one of them.
 
         Raises
         ------

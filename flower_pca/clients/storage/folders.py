@@ -113,7 +113,7 @@ def local_file(folder: str | os.PathLike[str], key: int) -> Path:
 
 
 def own_place(path: Path, algorithm: str) -> Path:
-    """Return the path for a result, so that it replaces only a result of the same algorithm."""
+    """Return the path for an algorithm's result. It differs from `path` if `path` has another algorithm's result."""
     if not path.exists() or _header_of_own(path).get("algorithm") == algorithm:
         return path
     return path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
@@ -234,13 +234,13 @@ class Memory:
     __repr__ = brief
 
     def at(self, run: str, number: int) -> Arrays:
-        """Return the client's memory when message `number` of `run` was first sent, or nothing if it is not known."""
+        """Return the client's memory before message `number` of `run`, or an empty dict if it is not known."""
         if run != self.run or number < self.number:
             return {}
         return dict((self.before if number == self.number else self.after) or {})
 
     def newest(self, run: str) -> Arrays:
-        """Return the newest memory of a run, whatever the number of its next message."""
+        """Return the newest memory of a run, or an empty dict if this is the memory of another run."""
         if run == self.run:
             return dict(self.after or {})
         return {}
@@ -259,7 +259,7 @@ class Memory:
 
     @classmethod
     def of(cls, run: str, number: int, arrays: Arrays) -> Memory:
-        """Return the memory that `to_header` and `to_arrays` have described."""
+        """Return the memory of a run, from the values that `to_header` and `to_arrays` have returned."""
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         for name, array in arrays.items():
             part, rest = name.split(".", 1)
@@ -274,7 +274,7 @@ class StateStore:
         self._state = state
 
     def alone(self, run: str) -> AbstractContextManager[None]:
-        """Return a context that locks nothing, because Flower gives a node one message of a run at a time."""
+        """Return a context manager that locks nothing, because Flower gives a node one message of a run at a time."""
         return nullcontext()
 
     def load(self, run: str) -> Memory:
@@ -311,7 +311,7 @@ class FileStore:
         return _place(self._folder, MEMORY, self._node, digest)
 
     def alone(self, run: str) -> AbstractContextManager[None]:
-        """Return a context that locks this run's memory against other processes of the node."""
+        """Return a context manager that locks this run's memory against other processes of the node."""
         return lock(self.file(run))
 
     def load(self, run: str) -> Memory:

@@ -2,7 +2,8 @@
 
 Each node has one ledger, or one ledger for the data that its operator names (`data_name`). The ledger stays
 valid if rows are added, so that one more row does not start a new budget. It also stays valid if the order,
-precision or storage of rows changes, or the transport. The server cannot influence the name of the ledger.
+precision or storage of rows changes, or if messages come by another transport. The server cannot influence the
+name of the ledger.
 The ledger is read, checked and written under one lock before an answer leaves the node. An answer that could
 not be sent still counts as sent.
 
@@ -60,7 +61,7 @@ class Group:
     epoch: int = 0
 
     def absentees(self, present: frozenset[str]) -> frozenset[str]:
-        """Return the members that are missing from at least one sum, if the next sum contains only these nodes."""
+        """Return the members missing from at least one sum, if the next sum has only the nodes in `present`."""
         return self.missing | (self.peers - present)
 
 
@@ -76,7 +77,7 @@ class Ledger:
         The privacy budget spent on answers with noise: the sum of mu^2, where mu = clip^2 / deviation
         (`flower_pca.dp.gaussian`).
     beyond : int
-        The number of masked sums without an answer of this node, for example because the answer exceeded a bound. Each
+        The number of masked sums without an answer from this node, for example because it exceeded a bound. Each
         such sum reveals something about this node alone.
     groups : list of Group
         The groups with which the rows were summed under masks.
@@ -142,7 +143,7 @@ class Ledger:
         groups, losses = most or (len(self.groups) + 1, self.beyond)
         if self.beyond > losses:
             raise RefusalError(
-                f"{labels.count(self.beyond, 'masked sum')} had to be formed without the answer of this node, but its "
+                f"{labels.count(self.beyond, 'masked sum')} had to be formed without an answer from this node, but its "
                 f"rule max-dropouts allows only {losses}. Each such sum reveals how large the node's answer is. Ask "
                 "the node's operator to raise max-dropouts."
             )
@@ -163,9 +164,9 @@ class Ledger:
             count = labels.count(groups, "group")
             raise RefusalError(
                 f"This node sums with at most {count} of peers, of whom at most {losses} may be lost (its rules "
-                "max-groups and max-dropouts), but this is another group. Each further group, and each lost member, "
-                "reveals answers of the nodes that are in only one of two sums. Start the run with the earlier nodes, "
-                "or ask the operator to raise max-groups."
+                "max-groups and max-dropouts), but this sum has another group. Each further group, and each lost "
+                "member, reveals answers of the nodes that are in only one of two sums. Start the run with the same "
+                "nodes as before, or ask the node's operator to raise max-groups."
             )
         self._require_lot(lots, None)
         self.groups.append(Group(here, epoch=self.epoch))
@@ -196,7 +197,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
 
 
 def same_rows(path: Path, data: LocalData) -> list[Path]:
-    """Return the other ledgers in the folder that know these rows or their file. Add the rows' marks to this ledger."""
+    """Return the other ledgers of these rows or their file in the folder. Add the rows' marks to this ledger."""
     _require_key(path.parent)
     with open_ledger(path) as ledger:
         mine = marks.marks_of(data, path.parent, ledger.marks)
@@ -233,7 +234,7 @@ def _require_key(folder: Path) -> None:
 
 
 def marks_in(path: Path) -> list[list[int]]:
-    """Return the marks of the tables that a ledger knows."""
+    """Return the marks of the tables for which a ledger has counted."""
     return read(path).marks
 
 
@@ -291,7 +292,7 @@ def read(path: Path) -> Ledger:
 
 
 class Account:
-    """A node's view of the ledger, which counts what leaves the node over all runs and checks it against the rules.
+    """A node's account of what leaves it over all runs. It checks each answer against the rules and the ledger.
 
     Parameters
     ----------
@@ -305,7 +306,7 @@ class Account:
         self._rules = rules
         data = folders.data_of(rules.data_name, folders.partition_of(context))
         self._path = folders.ledger_file(rules.memory_dir, data)
-        # The ledgers in which this node counts its answers: its own ledger, and the ledgers that know the same rows.
+        # The node counts its answers in its own ledger and in all ledgers of the same rows.
         self._paths = [self._path]
         self._known = False
 
@@ -321,7 +322,7 @@ class Account:
                 self._count(ledgers)
 
     def know(self, data: LocalData | Stream) -> None:
-        """Find all ledgers in the folder that know this node's rows, so that the node counts in each of them."""
+        """Find all ledgers of this node's rows in the folder, so that the node counts in each of them."""
         if self._known or not self._rules.keeps_ledger or isinstance(data, Stream):
             return
         others = same_rows(self._path, data)
@@ -329,8 +330,8 @@ class Account:
         named = [path for path in (self._path, *others) if folders.is_named(path)]
         if others and named:
             logging.getLogger("flwr").warning(
-                "The ledgers %s and %s know the same rows, but count separately, because data_name names one of them. "
-                "Give every node that serves these rows the same data_name.",
+                "The ledgers %s and %s are for the same rows, but count separately, because data_name names at least "
+                "one of them. Give every node that serves these rows the same data_name.",
                 self._path.name,
                 ", ".join(path.name for path in others),
             )
@@ -360,7 +361,7 @@ class Account:
             ledger.answered += 1
 
     def demands(self, request: wire.Request) -> Demands:
-        """Return what the node requires of the other nodes in a sum."""
+        """Return the conditions under which the node takes part in a masked sum."""
         rules = self._rules
         named = rules.trusted_keys is not None
         admits: Admit | None = None
@@ -447,7 +448,7 @@ class Account:
 
 
 def _columns(stage: str, request: wire.Request, up: Arrays) -> int:
-    """Return the number of columns of a stream's rows, as the arrays of the message and the answer show it."""
+    """Return the number of columns of a stream's rows, inferred from the arrays of the message and of the answer."""
     sent, asks = messages.plain(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
     arrays = (*sent.values(), *messages.plain(up).values())

@@ -37,8 +37,8 @@ PLACE: Final = "place"  # the cache key under which a table keeps a digest of it
 def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int]:
     """Return the marks of a table: the mark of its file (or 0), of the whole table, and of its rows.
 
-    If `before` contains marks with the same mark of the whole table, these are returned. A restarted node therefore
-    reads its rows only once, for the fingerprint.
+    If `before` contains marks with the same mark of the whole table, the function returns these marks. A restarted node
+    therefore reads its rows only once, for the fingerprint.
     """
     table = data.all_columns
 
@@ -52,7 +52,7 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
 
 
 def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
-    """Return whether a ledger in another folder, with the marks `before`, knows the file or exactly these rows."""
+    """Return whether a ledger in another folder, with the marks `before`, is for this file or exactly these rows."""
     table = data.all_columns
     place = table.measured.once(PLACE, lambda: 0)
     # If the other folder has lost its key, no new key is made here, because that folder's node must notice the loss.
@@ -74,7 +74,7 @@ def common(mine: list[int], theirs: list[int]) -> bool:
 
 
 def added(marks: list[int], before: list[list[int]]) -> list[list[int]]:
-    """Return the marks of a ledger's tables together with the marks of one more table. Old tables are dropped."""
+    """Return the marks of a ledger's tables, with the marks of one more table. The first and the newest are kept."""
     if marks in before:
         return before
     return [*before[:1], *before[1:][-_TABLES + 2 :], marks]

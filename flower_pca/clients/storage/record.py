@@ -66,7 +66,7 @@ class RunRecord:
         self._data = folders.data_of(rules.data_name, folders.partition_of(context))
 
     def answered(self, config: Mapping[str, Any], d: int | None, stage: str, up: Arrays) -> None:
-        """Record a message that will be answered."""
+        """Record a message that the node is about to answer."""
         if self._folder is not None:
             self._note(config, d, stage, size=nbytes(up), ended=f"answered {stage}")
 
@@ -138,12 +138,12 @@ def folder_of(rules: Rules) -> Path | None:
 
 
 def months(folder: Path, data: str) -> Iterator[Path]:
-    """Return the files of a record, the oldest first."""
+    """Return an iterator over the files of a record, the oldest first."""
     return iter(sorted(folder.glob(pattern(data))))
 
 
 def pattern(data: str) -> str:
-    """Return the pattern of the names of a record's files."""
+    """Return the glob pattern that the names of a record's files match."""
     return _FILE.format(data, "????-??")
 
 

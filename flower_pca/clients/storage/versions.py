@@ -62,7 +62,7 @@ class Version:
     key : bytes
         The key of the digests of rows.
     whole : bytes
-        The digest of the node's file, as its rows are stored there. It is empty if the rows are not those of a file.
+        The digest of the node's file, as its rows are stored there. It is empty if the rows may differ from the file.
     data : LocalData
         The rows.
     barred : tuple of str
@@ -167,7 +167,7 @@ class ReleasedRows:
     Parameters
     ----------
     data
-        The rows that `load` has returned.
+        The rows that the app's `load` function has returned.
 
     Attributes
     ----------
@@ -281,10 +281,9 @@ def _other_version() -> RefusalError:
 
 
 def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
-    """Return the path of the ledger whose copy the node uses.
+    """Return the path of the ledger next to the copy of the rows that the node uses.
 
-    This is the node's own ledger. If only a ledger of the same rows under another partition-id has a copy, that ledger
-    is used.
+    This is the node's own ledger, unless only a ledger of the same rows under another partition-id has a copy.
     """
     own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, folders.partition_of(context)))
     others = ledger.same_rows(own, data)
@@ -295,7 +294,7 @@ def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
 
 
 def _released_version(place: Path, entries: Ledger) -> Version | None:
-    """Return the version in the node's folder, or None if there is none. Refuse a version older than the ledger's."""
+    """Return the version in the node's folder, or None if there is none. Refuse it if the ledger has a newer one."""
     file = folders.rows_beside(place)
     version = read(file)
     if version is None:
@@ -309,7 +308,7 @@ def _released_version(place: Path, entries: Ledger) -> Version | None:
 
 
 def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
-    """Return the positions of the new rows, or None if the rules do not allow these rows as a table of their own."""
+    """Return the positions of the new rows, or None if the rules do not allow the node to add them."""
     least, had = rules.min_change, version.data
     if least is None or rules.id_column is None or given.table.ids is None or had.table.ids is None:
         return None

@@ -92,12 +92,15 @@ def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[
         return
     for i, site in enumerate(sites):
         others = np.delete(levels, i, axis=0)
-        low, middle, high = others[:, 0].min(axis=0), np.median(others[:, 1], axis=0), others[:, 2].max(axis=0)
+        low, high = others[:, 0].min(axis=0), others[:, 2].max(axis=0)
         here = levels[i]
         # `apart`: columns that lie elsewhere than at all other sites. `on`: pairs (a, b) where column a of this
         # site lies where column b lies at the others.
         apart = (here[0] > high) | (here[2] < low)
         odd = np.flatnonzero(apart)
+        if len(odd) < 2:
+            continue
+        middle = np.median(others[:, 1], axis=0)
         on = {
             (a, b)
             for a in odd.tolist()

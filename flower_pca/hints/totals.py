@@ -14,6 +14,7 @@ from flower_pca.rows.local import LocalData
 
 # the largest probability that ordinary rows of a run give a hint about means
 _RARE: Final = 1e-3
+_MOST_ROUNDED: Final = 0.5 * (1.0 + 1e-9)  # the most by which rounding changes a number: to a whole one
 
 
 def totals(data: AllSites) -> Iterator[str]:
@@ -93,20 +94,22 @@ def _sum_or_mean(
     else:
         total, mean = sums, sums / n
     far = there & (np.abs(total) > 1.5 * np.maximum(np.abs(low), np.abs(high)))
-    rounding = _rounding(last) / 2.0 * (1.0 + 1e-9)
 
-    def kind(off: Array) -> str:
+    def kind(rounding: Any, off: Any) -> str:
         sum_off = rounding + off + 1e-9 * np.abs(total)
         if far.any() and (np.abs(last - total) <= sum_off)[far].all():
             return "sum"
         mean_off = rounding + off / n + 1e-12 * np.abs(mean)
         return "mean" if there.any() and (np.abs(last - mean) <= mean_off)[there].all() else ""
 
-    # It takes long to see how all lines are rounded, so most lines are ruled out before.
-    if not kind(_most_off(n)):
+    # It takes long to see how numbers are rounded, so most lines are ruled out before.
+    if not kind(_MOST_ROUNDED, _most_off(n)):
+        return ""
+    rounding = _rounding(last) / 2.0 * (1.0 + 1e-9)
+    if not kind(rounding, _most_off(n)):
         return ""
     off = _off(above, n)
-    found = kind(off)
+    found = kind(rounding, off)
     if found == "mean":
         # Columns that depend on others hit their means together, which counts as one coincidence.
         spread = _spread_given_others(above[:, there])

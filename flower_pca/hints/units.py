@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base import labels
+from flower_pca.base import labels, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.hints.sentences import capital, shorten
 from flower_pca.hints.sites import LEAST, AllSites
@@ -165,7 +165,7 @@ def _alone(levels: Array) -> Array:
     The sites that lie apart are fewer than half, so the median over all sites is that of the others,
     and two sites in other units do not hide each other.
     """
-    usual = np.nanmedian(levels, axis=0)
+    usual = _usual(levels)
     apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
     here = ~np.isnan(levels[:, 1])
     if len(levels) > SITES:
@@ -194,7 +194,14 @@ def _of_others(levels: Array, i: int) -> Array:
     """Return the median levels of all sites except i; with many sites those of all, which one site hardly changes."""
     if len(levels) <= SITES:
         levels = np.delete(levels, i, axis=0)
-    return np.asarray(np.nanmedian(levels, axis=0))
+    return _usual(levels)
+
+
+def _usual(levels: Array) -> Array:
+    """Return the median levels of sites with values."""
+    if np.isnan(levels).any():
+        return np.asarray(np.nanmedian(levels, axis=0))
+    return linalg.median_of_few(levels)
 
 
 def _unit(here: Array, usual: Array, error: float) -> str:

@@ -421,8 +421,12 @@ class LocalData(Operator):
         return max(float(squares.sum()) - float(along), 0.0)
 
     def gram(self) -> Array:
-        """Return X'X (d x d). It is kept, unless it is larger than the rows because d > n."""
-        if self.n < self.d:
+        """Return X'X (d x d).
+
+        It is kept, unless it is larger than the rows because d > n, or follows from X'X about the rows' own mean,
+        which is kept.
+        """
+        if self.n < self.d or self._follows_from_spread:
             return self._formed_gram()
         return self._gram
 
@@ -527,6 +531,11 @@ class LocalData(Operator):
         # The rule depends on sizes only, not on caches, so that a resumed run takes the same path to the last bit.
         return not (self.sparse or self._once) and pays(self.n, self.d, p, reuse)
 
+    @property
+    def _follows_from_spread(self) -> bool:
+        """Whether X'X is formed from X'X about the rows' own mean."""
+        return not (self.sparse or self._once) and self.d <= self.n and not self.missing
+
     @functools.cached_property
     def _gram(self) -> Array:
         return self._formed_gram()
@@ -535,7 +544,7 @@ class LocalData(Operator):
         self.complete()
         if self.sparse and few_stored(self.measured.stored(), self.n, self.d):
             return self._sparse_gram()
-        if not (self.sparse or self._once) and self.d <= self.n and not self.missing:
+        if self._follows_from_spread:
             return self.measured.spread().in_frame(self.frame)
         blocks: Iterable[Any] = self.dense()
         frame = Frame()

@@ -24,9 +24,7 @@ from flower_pca.names.table import Table
 from flower_pca.rows import adjusted, by_columns, moves
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
-from flower_pca.rows.gene_sums import gene_sums
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
-from flower_pca.rows.hardy_weinberg import p_values
 from flower_pca.rows.measured import Measured
 
 DIRECT = 4096  # Up to this side, a full LAPACK factorization is faster than an iterative one.
@@ -361,10 +359,14 @@ class LocalData(Operator):
 
     def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
         """Return the sums of stored entries and of their squares by column, of expm1 of the entries if `undone`."""
+        from flower_pca.rows.gene_sums import gene_sums
+
         return gene_sums(self.measured, self.who, undone=undone)
 
     def outside_equilibrium(self, least: float) -> Array:
         """Return 1 for columns of genotypes whose p-value for Hardy-Weinberg equilibrium is below `least`, else 0."""
+        from flower_pca.rows.hardy_weinberg import p_values
+
         return np.asarray(p_values(self.observed(), self.who) < least, dtype=np.float64)
 
     def peak(self) -> Array:

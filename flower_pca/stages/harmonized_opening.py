@@ -38,6 +38,7 @@ from flower_pca.rows.moves import squares_left
 from flower_pca.stages import outlying_sites
 from flower_pca.stages.adjusted_opening import COVARIATES
 from flower_pca.stages.opening import (
+    CONSTANT,
     OUTLYING,
     SITE_DEVIATIONS,
     SITE_KEYS,
@@ -58,8 +59,6 @@ _NUMBERS: Final = ("slopes", "grand", "sigma")  # The arrays of the second messa
 # The keys of each site's answer, beside the sums of the first message, and of its part about columns that may be
 # constant there.
 _SAID, _STILL = "said", "still"
-# The key in a model of pairs: the index of a site, and of a column that is constant there
-CONSTANT: Final = "constant_columns"
 
 
 @dataclass(frozen=True)

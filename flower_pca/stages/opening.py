@@ -192,6 +192,7 @@ _SAYINGS: Final = "said"
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
 SITE_SUMS: Final = "site_sums"  # the sums of each client's rows, in the frame
 OUTLYING: Final = "outlying_sites"  # a row for each site that lies far from most: its index, kind, column and distance
+CONSTANT: Final = "constant_columns"  # pairs: the index of a site, and of a column that is constant there
 _COMPARED: Final = 2**15  # the most numbers with which the server compares columns of clients
 SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # the parts of a client's report that its claim is computed from

@@ -567,7 +567,7 @@ class LocalData(Operator):
     @functools.cached_property
     def _implicit(self) -> bool:
         """Whether products of dense rows are corrected for the frame afterwards, instead of framing the rows."""
-        if self.sparse or self.missing or self.measured.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
+        if self.sparse or self.missing or self.n * self.d <= _SMALL or self.measured.stored_dtype != np.float64:
             return False
         return near(self.frame, self.measured.sample())
 

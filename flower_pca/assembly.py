@@ -29,7 +29,6 @@ from flower_pca.names.levels import Coding
 from flower_pca.results import start as starts
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
-from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.frame import Frame
 from flower_pca.settings.bits import why_bits
 from flower_pca.settings.budget import DP
@@ -38,12 +37,11 @@ from flower_pca.settings.masks import MaskedSums
 from flower_pca.settings.variants import Variants
 from flower_pca.stages.opening import Opening, ScalingOnly
 from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
-from flower_pca.tracking.tracker import Tracker
-from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
     from flower_pca.core.drive import WrappedRun
     from flower_pca.layers.noise import Budget
+    from flower_pca.tracking.tracker import Tracker
 
 AnyRun: TypeAlias = "Run | WrappedRun"
 
@@ -190,6 +188,8 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         config = replace(config, columns=config.coding.spread(config.columns))
     algorithm, decisions = _as_configured(config)
     if config.partitioned_by == "columns":
+        from flower_pca.vertical import result as vertical
+
         return _with_masks(config.mask, vertical.run(config, algorithm, decisions))
     bits, tol = 64, None
     if algorithm.tolerant and not algorithm.basic:
@@ -395,6 +395,8 @@ def tracking(
     channel : Layer, str or None, default=None
         The channel over which answers are summed, or None for an ideal channel.
     """
+    from flower_pca.results.steps import TrackingResult
+
     checks.integer("n_components", n_components, least=1)
     checks.integer("seed", seed, most=2**62)
     checks.integer("min_nodes", min_nodes, least=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -26,11 +26,13 @@ from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, system_dither
 from flower_pca.masking.messages import Demands
-from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
-Source: TypeAlias = Callable[[LocalData], FixedData]  # a function that returns the fixed statistics of rows
+if TYPE_CHECKING:
+    from flower_pca.rows.fixed import FixedData
+
+Source: TypeAlias = "Callable[[LocalData], FixedData]"  # a function that returns the fixed statistics of rows
 
 
 def answer(

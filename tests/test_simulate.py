@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,14 @@ def test_checkpoint_of_other_arguments_is_refused(change: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_simulate_is_imported_without_options_that_most_runs_do_not_have() -> None:
+    code = "import sys; from flower_pca import simulate; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rooms = ("vertical", "tracking.tracker", "results.steps", "rows.fixed", "stages.harmonized_opening")
+    names = [name.removeprefix("flower_pca.") for name in done.stdout.split()]
+    assert [name for name in names if name.startswith(rooms)] == []
+
+
 def test_thousands_of_tiny_clients() -> None:
     X = rows(4_500, [4.0, 3.0, 1.0, 0.5, 0.2, 0.1], seed=5) + 1.0
     shards = deal(X, [1, 2] * 1500)

@@ -7,6 +7,7 @@ remaining differences, with escaped control characters. This module also names c
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -28,6 +29,12 @@ def clean(name: str) -> str:
         return str(name)  # Most names are clean, and a table may have a million of them.
     line = " ".join(unicodedata.normalize("NFC", name).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+@functools.lru_cache(maxsize=8)
+def cleaned(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names in normal form. The tables of many clients have the same names, and copies of a table do."""
+    return tuple(map(clean, names))
 
 
 def is_gap(value: Any) -> bool:

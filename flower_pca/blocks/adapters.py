@@ -253,7 +253,11 @@ def picked(source: Blocks, columns: Array) -> Blocks:
     if is_sparse(source):
         return of(picked_sparse(source, columns))
     if isinstance(source, Picked):
-        return Picked(source.source, source.columns[columns])
+        whole, places = source.source, source.columns[columns]
+        # The columns of a frame are sorted by name first, and then often picked in the order of the frame again.
+        if np.array_equal(places, np.arange(whole.shape[1])):
+            return whole
+        return Picked(whole, places)
     if hasattr(source, "of_columns"):
         alone: Blocks = source.of_columns(columns)
         return alone

@@ -223,11 +223,10 @@ def _twins(data: AllSites) -> Iterator[str]:
     firsts = np.cumsum([0, *(len(site.rows) for site in data.sites)])
     step = -(-int(firsts[-1]) // 2000)
     few = np.concatenate(
-        [
-            site.rows[-first % step :: step, measures]
-            for site, first in zip(data.sites, firsts[:-1].tolist(), strict=True)
-        ]
+        [site.rows[-first % step :: step] for site, first in zip(data.sites, firsts[:-1].tolist(), strict=True)]
     )
+    if len(measures) < len(data.columns):
+        few = few[:, measures]
     centered = few - few.mean(axis=0)
     for i, j in _parallel_pairs(centered / np.sqrt((centered**2).sum(axis=0))):
         what = "holds the same measurement, in another unit, as"

@@ -102,12 +102,15 @@ def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[
         return
     for i, site in enumerate(sites):
         others = np.delete(levels, i, axis=0)
-        low, middle, high = others[:, 0].min(axis=0), np.median(others[:, 1], axis=0), others[:, 2].max(axis=0)
+        low, high = others[:, 0].min(axis=0), others[:, 2].max(axis=0)
         here = levels[i]
         # `odd` lists the columns whose values at this site do not overlap the values at the other sites. `fits` holds
         # the pairs (a, b) for which column a of this site matches column b of the other sites.
         apart = (here[0] > high) | (here[2] < low)
         odd = np.flatnonzero(apart)
+        if len(odd) < 2:
+            continue
+        middle = np.median(others[:, 1], axis=0)
         fits = {
             (a, b)
             for a in odd.tolist()

@@ -13,6 +13,8 @@ from flower_pca.hints.sites import LEAST, AllSites, Site, stacks
 from flower_pca.rows.local import LocalData
 
 _RARE: Final = 1e-3  # maximum probability that ordinary rows of a run cause a hint about means
+# Rounding changes a number by at most this much if all numbers are rounded to whole numbers.
+_MOST_ROUNDED: Final = 0.5 * (1.0 + 1e-9)
 
 
 def totals(data: AllSites) -> Iterator[str]:
@@ -95,20 +97,22 @@ def _sum_or_mean(
     else:
         total, mean = sums, sums / n
     far = there & (np.abs(total) > 1.5 * np.maximum(np.abs(low), np.abs(high)))
-    rounding = _unit_of_last_place(last) / 2.0 * (1.0 + 1e-9)
 
-    def kind(off: Array) -> str:
+    def kind(rounding: Any, off: Any) -> str:
         sum_off = rounding + off + 1e-9 * np.abs(total)
         if far.any() and (np.abs(last - total) <= sum_off)[far].all():
             return "sum"
         mean_off = rounding + off / n + 1e-12 * np.abs(mean)
         return "mean" if there.any() and (np.abs(last - mean) <= mean_off)[there].all() else ""
 
-    # Finding the number of decimal places of all lines is slow, so a fast check rules out most lines first.
-    if not kind(_most_rounding_of_sum(n)):
+    # Finding the number of decimal places of all lines is slow, so fast checks rule out most lines first.
+    if not kind(_MOST_ROUNDED, _most_rounding_of_sum(n)):
+        return ""
+    rounding = _unit_of_last_place(last) / 2.0 * (1.0 + 1e-9)
+    if not kind(rounding, _most_rounding_of_sum(n)):
         return ""
     off = _rounding_of_sum(above, n)
-    found = kind(off)
+    found = kind(rounding, off)
     if found == "mean":
         # If columns depend on each other, hitting all of their means is a single coincidence.
         spread = _spread_given_others(above[:, there])

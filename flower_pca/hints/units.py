@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base import labels
+from flower_pca.base import labels, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.hints.sentences import capital, shorten
 from flower_pca.hints.sites import LEAST, AllSites
@@ -168,7 +168,7 @@ def _columns_apart(levels: Array) -> Array:
     The values at these other sites must overlap each other. Fewer than half of the sites may be odd, so the median over
     all sites describes the other sites, and two sites with other units do not hide each other.
     """
-    usual = np.nanmedian(levels, axis=0)
+    usual = _usual(levels)
     apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
     here = ~np.isnan(levels[:, 1])
     if len(levels) > SITES:
@@ -200,7 +200,14 @@ def _levels_elsewhere(levels: Array, i: int) -> Array:
     """
     if len(levels) <= SITES:
         levels = np.delete(levels, i, axis=0)
-    return np.asarray(np.nanmedian(levels, axis=0))
+    return _usual(levels)
+
+
+def _usual(levels: Array) -> Array:
+    """Return the median levels of sites with values."""
+    if np.isnan(levels).any():
+        return np.asarray(np.nanmedian(levels, axis=0))
+    return linalg.median_of_few(levels)
 
 
 def _conversion(here: Array, usual: Array, error: float) -> str:

@@ -61,6 +61,8 @@ def _index(frame: Any) -> tuple[Any, ...] | None:
     index = getattr(frame, "index", None)
     if index is None or not hasattr(index, "tolist"):
         return None
+    if (getattr(index, "start", None), getattr(index, "step", None)) == (0, 1):
+        return None  # a RangeIndex of pandas
     found = index.tolist()
     if found == list(range(len(found))):
         return None

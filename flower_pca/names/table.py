@@ -12,7 +12,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, count
+from flower_pca.base.labels import clean, cleaned, count
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
@@ -84,7 +84,12 @@ class Table:
 
     def __post_init__(self) -> None:
         if self.names is not None:
-            object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
+            names = tuple(self.names)
+            if all(isinstance(name, str) for name in names):
+                names = cleaned(names)
+            else:
+                names = tuple(clean(name) if isinstance(name, str) else name for name in names)
+            object.__setattr__(self, "names", names)
         if self.site:
             object.__setattr__(self, "site", clean(self.site))
         if self.words:

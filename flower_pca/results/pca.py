@@ -36,8 +36,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
 from flower_pca.stages import outlying_sites
-from flower_pca.stages.harmonized_opening import CONSTANT
-from flower_pca.stages.opening import OUTLYING, SITE_KEYS, SITE_ROWS
+from flower_pca.stages.opening import CONSTANT, OUTLYING, SITE_KEYS, SITE_ROWS
 from flower_pca.stages.site_share import (
     BY_COLUMNS,
     BY_COLUMNS_BEFORE,

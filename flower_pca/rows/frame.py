@@ -330,6 +330,9 @@ _NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
 _BYTE: Final = 255  # the largest number that a byte holds
 _ROUNDS: Final = 8  # number of messages with a block in each direction that cost as much as X'X
 _ANYHOW: Final = 2**14  # If X'X has at most this many entries, it is cheap for any number of rows.
+# The number of rows of X'X that are computed at a time, because allocating a second matrix of this size takes longer
+# than filling it
+_AT_ONCE: Final = 64
 
 
 def column_sums(blocks: Iterable[Array], d: int) -> Array:
@@ -425,12 +428,12 @@ def product_and_moments(
 def pays(n: int, d: int, p: int, reuse: int) -> bool:
     """Return whether X'X is small and saves time for `reuse` products X'(XZ) of n x d rows with p columns.
 
-    X'X is small if it has at most an eighth of the entries of the rows. Half of the entries are allowed for so few
-    columns that `auto` will probably request X'X next: on 40,000 x 784 numbers at 16 clients with k = 50, multiplying
-    the rows twice takes 1.3 times as long. In one unit of measured time, forming X'X takes n d^2, and a product with it
-    takes 30 d^2. A product without X'X takes n d (57 + 2 p), because narrow products wait for memory.
+    X'X is small if it has at most an eighth of the entries of the rows. As many entries as the rows have are allowed
+    for so few columns that `auto` will probably request X'X next: on 40,000 x 784 numbers at 16 clients with k = 50,
+    multiplying the rows twice takes 1.3 times as long. In one unit of measured time, forming X'X takes n d^2, and a
+    product with it takes 30 d^2. A product without X'X takes n d (57 + 2 p), because narrow products wait for memory.
     """
-    share = 2 if _ROUNDS * 4 * p >= d else 8
+    share = 1 if _ROUNDS * 4 * p >= d else 8
     if d > n or d**2 > max(n * d // share, _ANYHOW):
         return False
     return n * d <= reuse * ((57 + 2 * p) * n - 30 * d)
@@ -472,7 +475,8 @@ class Spread:
                 squares += np.einsum("ij,ij->j", D, D)
         rest = left / n
         gram = sums.total()
-        gram -= np.dot((n * rest)[:, None], rest[None])
+        for i in range(0, len(gram), _AT_ONCE):
+            gram[i : i + _AT_ONCE] -= np.outer(n * rest[i : i + _AT_ONCE], rest)
         squares = squares - n * rest**2
         if dtype == np.float64:  # Double-precision products are accurate enough.
             squares = np.diagonal(gram)
@@ -494,6 +498,9 @@ class Spread:
     def in_frame(self, frame: Frame) -> Array:
         """Return X'X for the rows in a frame."""
         e = (self.about - frame.centre) + self.rest
-        total = np.outer(self.moments.n * e, e)
-        total += self.gram
+        total = np.empty_like(self.gram)
+        for i in range(0, len(total), _AT_ONCE):
+            rows = total[i : i + _AT_ONCE]
+            np.outer(self.moments.n * e[i : i + _AT_ONCE], e, out=rows)
+            rows += self.gram[i : i + _AT_ONCE]
         return frame.unscale_gram(total)

@@ -24,9 +24,7 @@ from flower_pca.names.table import Table
 from flower_pca.rows import adjusted, by_columns, moves
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
-from flower_pca.rows.gene_sums import gene_sums
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
-from flower_pca.rows.hardy_weinberg import p_values
 from flower_pca.rows.measured import Measured
 
 DIRECT = 4096  # If a matrix has at most this many rows, a full LAPACK factorization is faster than iteration.
@@ -366,10 +364,14 @@ class LocalData(Operator):
 
     def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
         """Return the sums by column of the entries and of their squares, for expm1 of the entries if `undone`."""
+        from flower_pca.rows.gene_sums import gene_sums
+
         return gene_sums(self.measured, self.who, undone=undone)
 
     def outside_equilibrium(self, least: float) -> Array:
         """Return 1 for columns of genotypes with a Hardy-Weinberg p-value below `least`, and 0 for other columns."""
+        from flower_pca.rows.hardy_weinberg import p_values
+
         return np.asarray(p_values(self.observed(), self.who) < least, dtype=np.float64)
 
     def peak(self) -> Array:
@@ -426,8 +428,12 @@ class LocalData(Operator):
         return max(float(squares.sum()) - float(along), 0.0)
 
     def gram(self) -> Array:
-        """Return X'X (d x d). It is cached, unless it is larger than the rows because d > n."""
-        if self.n < self.d:
+        """Return X'X (d x d).
+
+        It is cached, unless it is larger than the rows because d > n, or follows from the cached X'X about
+        the rows' own mean.
+        """
+        if self.n < self.d or self._follows_from_spread:
             return self._formed_gram()
         return self._gram
 
@@ -534,6 +540,11 @@ class LocalData(Operator):
         # The rule depends on sizes only, not on caches, so a resumed run gives identical results.
         return not (self.sparse or self._once) and pays(self.n, self.d, p, reuse)
 
+    @property
+    def _follows_from_spread(self) -> bool:
+        """Whether X'X is formed from X'X about the rows' own mean."""
+        return not (self.sparse or self._once) and self.d <= self.n and not self.missing
+
     @functools.cached_property
     def _gram(self) -> Array:
         return self._formed_gram()
@@ -542,7 +553,7 @@ class LocalData(Operator):
         self.complete()
         if self.sparse and few_stored(self.measured.stored(), self.n, self.d):
             return self._sparse_gram()
-        if not (self.sparse or self._once) and self.d <= self.n and not self.missing:
+        if self._follows_from_spread:
             return self.measured.spread().in_frame(self.frame)
         blocks: Iterable[Any] = self.dense()
         frame = Frame()
@@ -563,7 +574,7 @@ class LocalData(Operator):
     @functools.cached_property
     def _implicit(self) -> bool:
         """Whether the frame is applied to products of dense rows, instead of to the rows themselves."""
-        if self.sparse or self.missing or self.measured.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
+        if self.sparse or self.missing or self.n * self.d <= _SMALL or self.measured.stored_dtype != np.float64:
             return False
         return near(self.frame, self.measured.sample())
 

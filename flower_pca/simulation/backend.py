@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from flower_pca import client_half
 from flower_pca.base import checks
@@ -35,11 +35,13 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.masking.dither import seeded_dither
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
-from flower_pca.results.steps import TrackingResult
-from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData, View
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch
+
+if TYPE_CHECKING:
+    from flower_pca.results.steps import TrackingResult
+    from flower_pca.rows.fixed import FixedData
 
 _LOG: Final = logging.getLogger("flower_pca")
 _EVERY: Final = 0.2  # the minimum number of seconds between two updates of the bar

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from flower_pca import assembly, client_half, registry
 from flower_pca.assembly import TrackingOptions
@@ -26,18 +26,18 @@ from flower_pca.names.columns import Heading, names_in
 from flower_pca.names.table import Table
 from flower_pca.results.left_out import parted
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
-from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.adjusted import hints_of_constant_columns, of_site
-from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation import parties
 from flower_pca.simulation.backend import InProcess, Ray, Shards, SimulationSettings, Watch
 from flower_pca.simulation.sites import clients_with_results, common_order, rows_of, sites_of, with_hints
-from flower_pca.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    from flower_pca.results.record import StepRecord
+    from flower_pca.results.steps import TrackingResult
+    from flower_pca.tracking.tracker import Tracker
 
 # The parameters of iterative algorithms, whose defaults depend on the algorithm
 _OF_ITERATIVE: Final = ("tol", "min_rounds", "max_rounds", "patience")
@@ -139,6 +139,8 @@ def simulate(
                 "the columns of an absent client. Leave fraction out.",
                 setting="fraction",
             )
+        from flower_pca.simulation import parties
+
         return parties.simulate(config, shards, conduct, hide_local=hide_local)
     config, sites = _with_columns_of_run(config, sites_of(shards))
     clients = _require_clients(config, sites)
@@ -204,6 +206,8 @@ def _in_process(
     if out:
         here = functools.partial(_without, out, here or (lambda _: list(range(len(clients)))))
     if conduct.answers == "fixed":
+        from flower_pca.rows.fixed import FixedData
+
         source = functools.partial(FixedData.of, gaps=config.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=config.seed, source=source)
     # All clients run in this process, so their answers need no checks against dishonest clients.
@@ -379,6 +383,9 @@ def track(
     >>> result.components_.shape  # one basis for each of three steps
     (3, 2, 6)
     """
+    from flower_pca.results.record import Following
+    from flower_pca.tracking.tracker import Tracker
+
     _require_order("track", "streams", tracker, streams, (Tracker,))
     checks.parameters("track", settings, TrackingOptions.__annotations__)
     engine = Ray.of(backend)
@@ -401,7 +408,7 @@ def track(
     watchers: list[Watcher] = [watch]
     if on_step is not None:
         watchers.append(Following(on_step, lambda i: (i, clients[i].site)))
-    result = cast(TrackingResult, drive(run, there, checkpoint=checkpoint, watchers=watchers))
+    result = cast("TrackingResult", drive(run, there, checkpoint=checkpoint, watchers=watchers))
     watch.end(result)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
     return replace(result, **_site_fields(names, len(clients), run))

@@ -39,6 +39,7 @@ from flower_pca.rows.moves import squares_left
 from flower_pca.stages import outlying_sites
 from flower_pca.stages.adjusted_opening import COVARIATES
 from flower_pca.stages.opening import (
+    CONSTANT,
     OUTLYING,
     SITE_DEVIATIONS,
     SITE_KEYS,
@@ -59,8 +60,6 @@ _NUMBERS: Final = ("slopes", "grand", "sigma")  # the common numbers that the se
 # Two keys of individual answers that are kept with the sums of the first message: for whole answers, and for the
 # parts about columns that may be constant at a site
 _SAID, _STILL = "said", "still"
-# The key of the model's pairs of a site's index and the index of a column that is constant at this site
-CONSTANT: Final = "constant_columns"
 
 
 @dataclass(frozen=True)

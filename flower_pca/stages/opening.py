@@ -201,6 +201,8 @@ _REPORTS: Final = "said"
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
 SITE_SUMS: Final = "site_sums"  # the sums of each client's rows, in the frame
 OUTLYING: Final = "outlying_sites"  # one row for each outlying site: its index, kind, column and distance
+# The key of the model's pairs of a site's index and the index of a column that is constant at this site
+CONSTANT: Final = "constant_columns"
 _COMPARED: Final = 2**15  # the largest number of clients times columns for which the server compares clients by column
 SUMMED: Final = 2**20  # the largest number of clients times columns for which the server keeps each client's sums
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # the parts of a client's report from which its claim is computed

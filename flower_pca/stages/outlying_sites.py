@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
 FEWEST_ROWS: Final = 20  # the minimum number of rows of a site that is compared
@@ -99,13 +100,13 @@ def find(
         return []
     n, means, deviations = rows[enough].astype(np.float64)[:, None], means[enough], deviations[enough]
     deviations = np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
-    usual = np.median(deviations, axis=0)
+    usual = linalg.median_of_few(deviations)
     varies = usual > 0.0
     if not varies.any():
         return []
     unit = np.where(varies, usual, 1.0)
     ratio = np.where((deviations > 0.0) & varies, deviations / unit, 1.0)
-    off = np.where(varies, np.abs(means - np.median(means, axis=0)) / unit, 0.0)
+    off = np.where(varies, np.abs(means - linalg.median_of_few(means)) / unit, 0.0)
     by_chance = np.maximum(ratio, 1.0) / np.sqrt(n)
     spread = np.abs(np.log(ratio))
     scores = {OutlyingKind.MEAN: np.minimum(off / _FAR, _times(off, by_chance) / _SURE_OF_MEAN)}
@@ -168,7 +169,7 @@ def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[
 
 def _times(off: Array, by_chance: Array) -> Array:
     """Return distances as multiples of the usual distance of sites, or of the distance by chance if it is larger."""
-    return np.asarray(off / np.maximum(_MAD * np.median(off, axis=0), by_chance))
+    return np.asarray(off / np.maximum(_MAD * linalg.median_of_few(off), by_chance))
 
 
 def _in_other_order(logarithms: Array, sure: Array) -> Array:
@@ -193,9 +194,11 @@ def _changed_correlations(n: Array, ratio: Array, deviations: Array, block: Arra
     """
     along = np.sqrt(np.maximum(np.einsum("jl,sjl->sl", block, products), np.finfo(float).tiny))
     own = np.where(deviations > 0.0, deviations, np.inf) * np.sqrt(n)
-    correlations = products / own[:, :, None] / along[:, None, :]
-    usual = np.median(correlations, axis=0)
-    off = np.linalg.norm(correlations - usual, axis=2)
+    correlations = products / own[:, :, None]
+    correlations /= along[:, None, :]
+    usual = linalg.median_of_few(correlations)
+    correlations -= usual
+    off = np.linalg.norm(correlations, axis=2)
     width = block.shape[1]
     heavy = np.maximum(np.sqrt(2.0 * n) * _MAD * np.median(np.abs(np.log(ratio))), 1.0)
     by_chance = heavy * np.sqrt(width / n)

@@ -121,6 +121,13 @@ def test_mapped_rows_are_opened_from_their_place(view, dtype, order, tmp_path):
     assert place.open().strides == rows.strides
 
 
+def test_columns_that_are_picked_back_into_their_own_order_are_the_rows_themselves():
+    rows = adapters.of(np.arange(12.0).reshape(3, 4))
+    turned = np.array([2, 0, 3, 1])
+    assert adapters.picked(adapters.picked(rows, turned), np.argsort(turned)) is rows
+    assert adapters.picked(adapters.picked(rows, turned), np.array([1, 3])) is not rows
+
+
 def test_rows_in_memory_have_no_place():
     for rows in (X, X.tolist(), sp.csr_array(X), Dataset(X), X[::-1]):
         assert adapters.of(rows).place() is None

@@ -130,7 +130,21 @@ def test_the_gram_matrix_is_small_beside_the_rows_or_in_any_case():
     assert pays(25_000, 50, 7, 4)
     assert pays(3_750, 200, 7, 4)
     assert not pays(1_250, 784, 7, 4)
+    assert pays(1_250, 784, 52, 8)
+    assert not pays(780, 784, 52, 8)
     assert not pays(100, 101, 7, 1000)
+
+
+def test_the_gram_matrix_of_a_frame_is_not_kept_beside_that_about_the_own_mean():
+    n, d = 1200, 1000
+    data = LocalData(np.random.default_rng(0).standard_normal((n, d))).in_frame(Frame(np.ones(d)))
+    data.measured.spread()
+    tracemalloc.start()
+    try:
+        data.gram()
+        assert tracemalloc.get_traced_memory()[0] < 8 * d * d
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("share", [0.01, 0.06])

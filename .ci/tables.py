@@ -48,13 +48,16 @@ def by_option() -> str:
         if takers and not others:
             only = f" ({series(takers)} only)" if len(takers) < len(basic) else ""
             taken[f"`{option}`{only}"] = None
-    words = f"{series([f'`{stage.name}`' for stage in basic])} are not in the table. They support the options that work"
-    words += (
-        f" with every algorithm, which are named below the table, and these: {', '.join(taken)}. The table is about"
-    )
-    words += " all other algorithms, with their default parameters."
+    names = series([f"`{stage.name}`" for stage in basic])
+    words = f"{names} take few options: those that work with every algorithm (named below the table), and"
+    words += f" {', '.join(taken)}. They take none of the other options of this table, which is about all other"
+    words += " algorithms, with their default parameters."
     lines = ["| option | does not work with |", "|---|---|"]
-    shown = {"signal": 'n_components="signal"', "shared": 'n_components="shared"'}
+    shown = {
+        "signal": 'n_components="signal"',
+        "shared": 'n_components="shared"',
+        "partitioned_by": 'partitioned_by="columns"',
+    }
     for named in dict.fromkeys(named for named, _ in compatible.NEEDS):
         works, groups = [], {}
         for stage in (stage for stage in stages if compatible.RICH.holds(stage)):

@@ -18,7 +18,7 @@ T = TypeVar("T")
 def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the parameters of a spec string.
 
-    Raise ConfigError for an invalid string. The error contains `what`, the setting, and `rule`, the allowed values.
+    Raise ConfigError for an invalid string. The error names the setting (`what`) and the allowed values (`rule`).
     """
     name, first, values = _read(text, what, rule)
     if first:

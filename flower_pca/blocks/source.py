@@ -205,7 +205,7 @@ def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
 
 
 def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows of these pieces of CSR in new pieces, which begin at the rows that `cut_sparse` yields.
+    """Yield the rows of a CSR matrix, given in pieces, in new pieces with the boundaries that `cut_sparse` chooses.
 
     At most two pieces are in memory at a time.
     """

@@ -147,8 +147,8 @@ def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, An
     if given.local is None:
         if not result.harmonized_by_:
             raise ConfigError(
-                "--fit-local is for runs with --harmonize, but this run subtracted the means of each site. Add "
-                "--local FILE with the file that flower-pca run --save-local or the site's node has written."
+                "This run subtracted the means of each site, so --fit-local cannot be used. Replace it with --local "
+                "FILE: the file that flower-pca run --save-local or the site's node has written."
             )
         return result.harmonize(rows)
     try:

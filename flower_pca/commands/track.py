@@ -367,10 +367,10 @@ def _changes_in_words(result: TrackingResult, tracker: Tracker) -> str:
         return f"{changes} at {at} {', '.join(map(str, steps))}"
     if result.levels_:
         return "no change"
-    words = f"too few steps to detect changes: detection starts after {labels.count(tracker.update_length, 'step')}"
-    if tracker.threshold is None:
-        return f"{words}, and without --threshold after 20 further quiet steps"
-    return words
+    from flower_pca.tracking.change import STEPS_NEEDED
+
+    needed = tracker.update_length if tracker.threshold is not None else max(tracker.update_length, STEPS_NEEDED)
+    return f"too few steps to detect changes: detection starts after about {labels.count(needed, 'step')}"
 
 
 def _printing_changes(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:

@@ -493,7 +493,7 @@ class Position:
         """
         there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLAIN_FIELDS.items()})
         if not 0 <= there.index <= len(there.stages):
-            raise ValueError("a stage that the run does not have")
+            raise ValueError(f"the run is at stage {there.index}, but has only {len(there.stages)} stages")
         model = files.unpack(Model, header["model"], arrays)
         if not isinstance(model.n_components, int | float):
             raise ValueError("n_components is not a number")

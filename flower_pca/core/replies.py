@@ -16,7 +16,7 @@ class UnawaitedError(ProtocolError):
 
 
 def name_of(reply: Reply) -> str:
-    """Return the name by which messages call a client, with the name of its site if the client has sent it."""
+    """Return how errors and logs refer to a client: by its number, and by its site's name if it has sent one."""
     return title(reply.client, reply.site)
 
 

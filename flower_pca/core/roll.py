@@ -304,7 +304,7 @@ class Roll:
 
     @property
     def samples(self) -> bool:
-        """Whether each round asks only some of the members, so that every member gets its turn."""
+        """Whether each round asks only some of the members, and the members take turns."""
         return self.fraction < 1.0 or (self.chosen and self.heard >= self.members)
 
     @property
@@ -329,8 +329,8 @@ class Roll:
         If `counted` is True, the last answer of an absent member still counts.
         """
         now = frozenset(here)
-        # A client that failed in the latest opening does not count as new. Otherwise the run would repeat the opening
-        # at every end.
+        # A client that failed in the latest opening does not count as new. Otherwise the run would go back to the
+        # opening each time it is about to end.
         joined = now - self.unfit - self.members
         gone = self.members - now
         # Samples leave out members on purpose, so missing members do not count then.

@@ -22,7 +22,8 @@ from flower_pca.data.dialect import Cells
 
 _LINES, _CELLS = 200, 2**18  # maximum number of lines and of cells that are compared with the first line
 _FEWEST: Final = 5  # With fewer lines below, the first line cannot be judged.
-# With at least this many lines below, a pattern in three columns is enough: a common pattern would occur below, too.
+# With at least this many lines below, three columns instead of five are enough to judge a pattern in the first line,
+# because a common pattern would also occur in the lines below.
 _MANY: Final = 100
 _RARE: Final = 0.01  # A pattern is rare if at most this share of the lines below has it.
 # A number is far from a column if its distance to the column's range exceeds the width of the range by this factor.

@@ -22,7 +22,7 @@ from flower_pca.base.shown import in_one_line, shown
 from flower_pca.blocks.source import is_sparse
 from flower_pca.names.columns import enumeration, no_numbers
 
-_LARGE: Final = 2**28  # Rows that take at most this many bytes are read from a file of any size.
+_LARGE: Final = 2**28  # Rows of up to this many bytes in memory are accepted, however small their file is.
 HELD: Final = 2**28  # Rows of at most this many bytes are kept in memory. A larger file is read again at each pass.
 _PACKED: Final = 200  # Larger rows may take at most this many times the size of their file.
 

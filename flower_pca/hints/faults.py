@@ -174,10 +174,12 @@ def _empty(data: AllSites) -> Iterator[str]:
             continue
         rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
         if len(rows):
-            what = f"{capital(site.place(int(rows[0])))} holds no value"
-            if len(rows) > 1:
-                what += f", and so do {len(rows) - 1} more"
-            yield f"{what}. Remove it, because it would become a row of means."
+            what = capital(site.place(int(rows[0])))
+            if len(rows) == 1:
+                yield f"{what} holds no value. Remove this row, because it would become a row of means."
+            else:
+                more = labels.count(len(rows) - 1, "more row")
+                yield f"{what} and {more} hold no value. Remove these rows, because they would become rows of means."
         missing = np.flatnonzero(seen == 0).tolist()
         if n <= FEW or len(missing) == len(data.columns):
             continue

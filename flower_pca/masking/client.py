@@ -71,7 +71,8 @@ def answer(
     demands : Demands
         The conditions under which the client takes part in a sum.
     dither : DitherSource
-        The source of random bits for the noise that hides rounding to fixed point, by a digest of the message.
+        A function that takes a digest of the message and returns the source of random bits for the noise that hides the
+        rounding to fixed point.
     """
     own, before, secrets = messages.plain(memory), messages.before_of(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))

@@ -97,7 +97,7 @@ def decode(
 
 
 def check(arrays: Arrays, secrets: Secrets) -> None:
-    """Refuse a message for an upload whose number of clients does not suit fixed point, before the rows are read."""
+    """Refuse a number of clients for which no sum in fixed point is possible, before the rows are read."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         got = "not one whole number" if clients.shape or clients.dtype.kind not in "iu" else f"{clients:,}"

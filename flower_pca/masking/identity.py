@@ -253,6 +253,6 @@ def _read(what: str, path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"{path} ({what}) cannot be read ({error.strerror}). Let the user of this process read it, or name "
-            "another file."
+            f"{path} ({what}) cannot be read ({error.strerror}). Check the path and its permissions, or name another "
+            "file."
         ) from error

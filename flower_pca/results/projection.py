@@ -130,7 +130,7 @@ class Packet(ABC):
         elif names is not None:
             texts.append(names)
         if not all(isinstance(text, str) for text in texts):
-            raise DataError(f"The names of a {cls.kind} are not all text: {harmless(repr(texts))}. {_REMEDY}")
+            raise DataError(f"Not all names of a {cls.kind} are text: {harmless(repr(texts))}. {_REMEDY}")
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)

@@ -1,7 +1,7 @@
 """Define `LocalData`, one client's rows in the global frame, and its interface `Operator`.
 
-The client halves of stages use rows in a frame only by the methods of `Operator`, whether products are computed from
-rows or from statistics.
+The client halves of stages access rows in a frame only through the methods of `Operator`, no matter whether products
+are computed from rows or from statistics.
 """
 
 from __future__ import annotations

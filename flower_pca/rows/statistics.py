@@ -229,8 +229,8 @@ def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
         return recall(data, path, gaps=gaps), None
     if gaps and data.missing:
         raise DataError(
-            f"The sparse rows of {who} have missing values, but too many columns for replacements that a server "
-            f"chooses. Use {option('missing', 'local_mean')}."
+            f"The sparse rows of {who} have missing values, but too many columns to replace them with values that the "
+            f"server chooses. Use {option('missing', 'local_mean')}."
         )
     there = data.observed()
     whole = WholeRows(data.csr, there.mean, who)

@@ -94,7 +94,7 @@ class _OtherColumns:
 
 
 def _shape(table: Any) -> tuple[int, ...]:
-    """Return the shape of a table. For other objects, the number of dimensions is not 2."""
+    """Return the shape of a table. For any other object, return a tuple whose length is not 2."""
     known = getattr(table, "shape", None)
     if known is None and hasattr(table, "columns") and hasattr(table, "to_numpy"):
         known = np.shape(table.to_numpy())

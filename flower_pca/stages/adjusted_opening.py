@@ -195,7 +195,8 @@ def _is_above(sums: Array, most: Array, eps: float) -> bool:
 def _merge_covariates(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
     """Merge the covariate sums of another answer into the total, and return the sums about the common means.
 
-    `merged` holds the features' merged answer with their common means.
+    `own` holds the sums of the covariates in the answer `reply`. `merged` holds the statistics of the
+    features, with their common means.
     """
     before, there = float(total["n"]), float(reply["n"])
     both = before + there

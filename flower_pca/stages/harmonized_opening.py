@@ -366,7 +366,7 @@ def _site_sums(data: LocalData, q: int) -> Arrays:
 
 
 def _common_numbers(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
-    """Return the numbers that all sites have in common."""
+    """Return the covariates with the estimates for all sites: slopes, grand mean and deviations within sites."""
     asked: Covariates = state.covariates
     n, d = float(total["n"]), len(total["sums"])
     if len(answered) < 2:

@@ -126,12 +126,13 @@ def rescaled_columns(names: tuple[str, ...] | None, d: int) -> Array:
 
 @dataclass(frozen=True)
 class HistogramsState:
-    """The components with which rows are compared and, after the message, the counts by T2 and SPE.
+    """The components that rows are compared with and, once all clients have answered, the counts of rows by T2 and SPE.
 
     Attributes
     ----------
     Z : ndarray of shape (d, p)
-        The Ritz vectors, the components first. If rows cannot be left out, Z holds only the components.
+        The Ritz vectors, the components first. If rows cannot be scored without themselves, Z has only the
+        components.
     variances : ndarray of shape (k,)
         The variances of the components.
     rest : float

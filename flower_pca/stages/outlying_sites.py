@@ -168,7 +168,7 @@ def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[
 
 
 def _times(off: Array, by_chance: Array) -> Array:
-    """Return distances as multiples of the usual distance of sites, or of the distance by chance if it is larger."""
+    """Return distances of sites as multiples of the typical distance, or of that expected by chance if it is larger."""
     return np.asarray(off / np.maximum(_MAD * linalg.median_of_few(off), by_chance))
 
 

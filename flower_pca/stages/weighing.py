@@ -206,7 +206,10 @@ class MedianOpening(WeighingOpening):
         return np.asarray(answers.n * cap(answers.n, self.share))
 
     def _weights_by_column(self, answers: _Answers) -> Array:
-        """Return the weight of each client in the median of each column. It is 0 if the column has no values."""
+        """Return the weight of each client in the median of each column.
+
+        The weight is 0 if the client has no values in the column.
+        """
         return np.asarray(self._weights(answers)[:, None] * (answers.seen > 0.0))
 
 

@@ -54,6 +54,7 @@ _SEASONAL: Final = 0.4
 _SPOILED: Final = 8.0
 # At least this many steps after a change are needed to show the usual size of the statistic from then on.
 _FEW: Final = 4
+STEPS_NEEDED: Final = _LEAST + _OLDER  # number of steps after which there is a level
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -219,4 +219,5 @@ def _refuse(table: LocalData, bad: Array, found: str, why: str = "", *, then: st
     if len(columns):
         names = labels.column_names(table.names, table.d)
         where = f"{in_brief([names[j] for j in columns])} of {table.who}"
-        raise DataError(f"There {found} in {'column ' * bool(table.names)}{where}{why}. {then}")
+        noun = labels.noun(len(columns), "column")
+        raise DataError(f"There {found} in {f'{noun} ' * bool(table.names)}{where}{why}. {then}")

@@ -72,7 +72,8 @@ class Start(BlockLanczos):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         """Return the shapes and kinds of the arrays in a client's answer to a message with these arrays."""
-        if "B" not in arrays:  # If the rows have a lower rank, the answer has fewer columns than requested.
+        if "B" not in arrays:
+            # If the rank of the rows is lower than the requested number of columns, the answer has fewer columns.
             return {"E": Part((d, None), Kind.COMPONENTS, own=True)}
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 

@@ -180,8 +180,8 @@ class Policy:
         constants = self._rules.constants(data.names, data.d)
         if constants is None or np.isnan(constants[data.n > np.asarray(data.observed().seen)]).any():
             raise RefusalError(
-                "A run with noise cannot use the missing values of this node, because its gap_values has no "
-                f"constants for their columns. {OPERATOR}"
+                "A run with noise cannot fill the missing values of this node, because its gap_values has no constant "
+                f"for at least one of their columns. {OPERATOR}"
             )
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 

@@ -163,11 +163,11 @@ def check(
     names = labels.column_names(wanted.names, wanted.d)
     if refused := [name for name in names if name in found]:
         logging.getLogger("flwr").warning(
-            "Fewer than min_rows=%d rows of this node have a value, or a value that differs from most, in %s. "
-            "Therefore no run gets %s. Leave one of these columns out of the file, merge columns, or name one of them "
-            "in allow_sparse_columns if the server may learn about the people with these values.",
-            rules.min_rows,
+            "%s: fewer than min_rows=%d rows of this node have a value, or differ from the other rows. Therefore no "
+            "run gets %s. Leave out or merge a column that is named here, or name it in allow_sparse_columns if the "
+            "server may learn about the people in these rows.",
             enumeration(found[name] for name in refused),
+            rules.min_rows,
             enumeration(refused),
         )
         raise RefusalError(

@@ -151,7 +151,7 @@ def cumulative(drawn: style.Figure, result: PCAResult) -> None:
         _label_total(ax, together)
     else:
         _draw_band(ax, known)
-        below += "\nthe band shows the possible range, because variances are noisy"
+        below += "\nthe band shows the possible range under noise"
     _finish_axes(ax, result, "Variance of the first components together", below)
 
 

@@ -78,7 +78,7 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
   td.text {{ min-width: 2.8rem; }}
   td.long {{ min-width: 8rem; }}
 }}
-@media (max-width: 24rem) {{ th, td {{ white-space: normal; overflow-wrap: anywhere; }} td.text {{ min-width: 0; }} }}
+@media (max-width: 26rem) {{ th, td {{ white-space: normal; overflow-wrap: anywhere; }} td.text {{ min-width: 0; }} }}
 @media print {{
   @page {{ margin: 14mm; }}
   body {{ padding: 0; max-width: none; font-size: 10pt; }}

@@ -227,9 +227,9 @@ def test_colluders_that_the_server_does_not_name_weaken_no_noise(tmp_path):
     bounds = {"Y": 1.0, "n": 1.0}
     asked = {**NOISED, "dp.budget": 10.0}
     for among, colluders, words in (
-        (3, 2, "sees only sums of 1 answers"),
+        (3, 2, "may see a sum of only 1 answer"),
         (3, 3, "3 may collude with the server according to this node's max_colluders"),
-        (4, 0, "sees only sums of 3 answers"),
+        (4, 0, "may see a sum of only 3 answers"),
     ):
         nodes = signed(tmp_path / f"{among}-{colluders}", SHARDS, max_colluders=colluders)
         with pytest.raises(RefusedError, match=words):

@@ -237,7 +237,7 @@ def test_without_masks_a_client_adds_the_noise_in_full():
     Z = np.eye(4)[:, :2]
     says = noise.instruction(clip=1.0, std=2.0, budget=9.0)
     client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(1)}})
-    with pytest.raises(ProtocolError, match=r"among 2 clients, but the server sees only sums of 1 answers"):
+    with pytest.raises(ProtocolError, match=r"among 2 clients, but the server may see a sum of only 1 answer"):
         client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(2)}})
     with pytest.raises(ProtocolError, match="A message with noise"):
         client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": noise.sharing(1)})

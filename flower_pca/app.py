@@ -32,7 +32,8 @@ from flower_pca.names import columns
 from flower_pca.rows.stream import Stream
 from flower_pca.run_config import settings
 
-# A node with one of these rules must have rows of its own, because other nodes rely on it.
+# A node with one of these settings must not use random rows, because the user of the run knows all random rows, and
+# the other nodes of a masked sum rely on this node.
 _GUARDED: Final = ("sign-key", "trusted-keys", "masked-only", "profile")
 _LARGEST: Final = 10**7  # the maximum number of random entries that a run may ask a real node to draw
 

@@ -75,7 +75,7 @@ def channel_of(given: object) -> Layer | None:
     return AirChannel.of(given)
 
 
-# The settings of `config` that become parameters of the algorithm
+# The keywords of `config` that become parameters of an iterative algorithm
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
     "mask": MaskedSums.of,
@@ -224,7 +224,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
 
 
 def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | None) -> AnyRun:
-    """Return a run that first asks all nodes for the names of their columns, and then uses the columns by name."""
+    """Return a run that first asks all nodes for the names of their columns, and then requests columns by name."""
     from flower_pca.stages.agreed import Agreed, Naming
 
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
@@ -242,7 +242,10 @@ def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | Non
 
 
 def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
-    """Return a run that first sums all columns, and then uses some: filtered variants, or highly variable genes."""
+    """Return a run that first computes sums of all columns, and then a PCA of the columns that it chooses by them.
+
+    The chosen columns are variants that pass the filters, or highly variable genes.
+    """
     from flower_pca.stages.chosen import Chosen, Columns, SummedTotals, Totals
     from flower_pca.stages.gene_sums import GeneSums
     from flower_pca.stages.hardy_weinberg import HardyWeinberg
@@ -302,7 +305,7 @@ def _opening(config: PCAConfig, width: int, budget: Budget | None, plain: Callab
 
 
 def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
-    """Return the opening `inner` for a run that harmonizes sites or removes the effect of covariates."""
+    """Return an opening that extends `inner` to harmonize sites, or else to remove the effect of covariates."""
     assert isinstance(inner, Opening | SummedOpening)
     if config.harmonize is not None:
         from flower_pca.stages.harmonized_opening import HarmonizedOpening, HarmonizedSummedOpening
@@ -333,7 +336,7 @@ def _component_counters(config: PCAConfig) -> list[Stage[Any]]:
 
 
 def _model(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str], init: Start | None) -> Model:
-    """Return the model before the first message."""
+    """Return the model with which a run starts, before its first message."""
     basis, earlier = None, None
     if init is not None:
         basis = starts.block(init, algorithm, n_components=config.begins, seed=config.seed, wanted=config.columns)

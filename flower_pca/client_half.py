@@ -1,7 +1,7 @@
 """Compute a client's answer to a message, with or without masks, and the memory that the client keeps.
 
-The layers that a message names read it first, in the order of the registry's table, and process the answer in the
-reverse order. A layer that the message does not name is not imported.
+The layers that a message names process the message before the stage does, in the order of the registry's table. They
+process the stage's answer in the reverse order. A layer that the message does not name is not imported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def answer(
     dither: DitherSource = system_dither,
     who: Who = NOBODY,
 ) -> tuple[Arrays, Arrays]:
-    """Return a client's answer to a message, and the memory that it keeps.
+    """Return a client's answer to a message, and the memory that the client keeps.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def answer(
         A function that returns the fixed statistics of rows. Stages that do not compare rows then get these statistics
         in place of the rows.
     dither : DitherSource
-        The source of random bits for the noise that hides rounding to fixed point under masks, and for the keys of
-        stages that draw random numbers.
+        A function that takes a digest and returns a source of random bits. The bits are used for the noise that hides
+        rounding to fixed point under masks, and for the keys of stages that draw random numbers.
     who : Who, default=Who(position=-1, name='')
         The client's position and name, for messages with a different number for each client.
     """
@@ -124,9 +124,10 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
 
 
 def _key(work: Work, dither: DitherSource) -> Array:
-    """Return four random numbers for this message.
+    """Return four random numbers, from which a stage that draws random numbers can start.
 
-    In simulations, they are the same for all messages of this stage with arrays of these shapes, masked or not.
+    With a seeded `dither`, as in simulations, they depend only on the stage and the shapes of the message's arrays.
+    They are therefore the same with and without masks.
     """
     hasher = hashlib.blake2b(work.stage.name.encode())
     for name in sorted(work.arrays):
@@ -191,7 +192,10 @@ def stage_of(name: str) -> type[Stage[Any]]:
 
 
 def local_results(stage: str, memory: Arrays, data: Any) -> Arrays:
-    """Return the arrays of the client's own result, from its memory after a stage. Most stages have no such result."""
+    """Return the arrays of the client's own result, computed from its memory after a stage, or an empty dict.
+
+    Most stages have no such result.
+    """
     if isinstance(data, LocalData) and not data.n:
         return {}
     return registry.STAGES[stage].local_results(memory, data)

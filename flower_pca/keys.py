@@ -72,6 +72,11 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
     hosts : iterable of str, default=()
         The names and addresses by which nodes reach the SuperLink, in addition to the names of this machine.
 
+    Returns
+    -------
+    Keys
+        The paths of the written files.
+
     Raises
     ------
     ConfigError

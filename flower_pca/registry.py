@@ -212,7 +212,7 @@ for _name, _line in _LINES.items():
 def register(
     algorithm: type[Algorithm[Any]], *, closing: type[Stage[Any]] | None = None, result: ResultClass | None = None
 ) -> None:
-    """Add an algorithm to the table. The server and every node must do this.
+    """Add an algorithm to the table. The server and every node must call this function.
 
     By default, the result is a `PCAResult`, and the closing stage is the Rayleigh-Ritz step, or
     `Oblique` for components that are not orthonormal.
@@ -273,7 +273,7 @@ def entry(algorithm: type[Any]) -> Entry:
 def _default_closing(algorithm: type[Algorithm[Any]]) -> type[Stage[Any]]:
     """Return the closing stage for an algorithm without its own.
 
-    The closing stage must not rotate components that are not orthonormal.
+    It is `Oblique` if the components are not orthonormal, because the Rayleigh-Ritz step rotates components.
     """
     return STAGES[RayleighRitz.name if algorithm.orthonormal else "oblique"]
 
@@ -338,7 +338,7 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
 
 
 def _require_no_other(name: str) -> None:
-    """Refuse a tracker in place of an algorithm, or vice versa. The error tells where to use it instead."""
+    """Raise ConfigError for a tracker in place of an algorithm, or vice versa. The error says where it can be used."""
     if name in TRACKERS:
         raise ConfigError(
             f"{name} follows rows over time. Use it with track, with TrackingStrategy, or with `flower-pca track`."
@@ -355,7 +355,10 @@ def tracks(algorithm: str) -> bool:
 
 
 def owners(stage: str) -> frozenset[str]:
-    """Return the names of the algorithms to which a stage belongs, or an empty set if it belongs to every run."""
+    """Return the names of the algorithms or trackers to which a stage belongs.
+
+    For a stage that any run can contain, such as the evaluation, the set is empty.
+    """
     named = {stage, *_CLOSED_BY.get(stage, ())}
     return frozenset(named.intersection(TABLE) | named.intersection(TRACKERS))
 

@@ -94,7 +94,7 @@ def read_options(text: str) -> dict[str, Value]:
 
 
 def _check_removed(name: str) -> None:
-    """Refuse a setting that was removed from this version. The error tells what to use instead."""
+    """Raise ConfigError for a setting of an earlier version. The error says what to use instead."""
     if name in REMOVED:
         raise ConfigError(f"The setting {name} of the run-config was removed: {REMOVED[name]}.", setting=name)
 

@@ -49,7 +49,7 @@ class CachedSums:
         sums : dict of ndarray
             The sums over the clients.
         share : float
-            The share of all rows that belong to clients which answered in this round.
+            The share of all rows at the clients that answered in this round.
         """
         if self.last is None:
             rows = float(total["n"])

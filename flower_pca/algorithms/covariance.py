@@ -1,10 +1,10 @@
-"""Two algorithms: Covariance sends C in one message, and Auto chooses between Covariance and Krylov.
+"""Two algorithms: Covariance sums covariance matrices in one round, and Auto chooses Covariance or Krylov.
 
 Covariance suits tables with few columns, and runs with noise under differential privacy.
 
-`Covariance` needs one message and no iteration: the client packs C_i into a vector, and the server adds
-the vectors, unpacks the sum and computes its eigenvectors. `unpack` is the inverse of `pack`. An audit
-uses `unpack` to read answers.
+`Covariance` needs one message and no iteration: each client packs its covariance matrix C_i into a
+vector, and the server adds the vectors, unpacks the sum C and computes the eigenvectors of C. `unpack`
+is the inverse of `pack`. An audit uses `unpack` to read answers.
 
 `Auto` chooses Covariance if it is expected to cost less than Krylov. The result contains the reason.
 `Auto` chooses after the opening, when the number of columns is known, and uses only d, k and tol. After
@@ -40,7 +40,7 @@ _MOST_COLUMNS: Final = 10_000
 
 @dataclass(frozen=True)
 class CovarianceState:
-    """The state of the server.
+    """The state of the server in `Covariance`.
 
     Attributes
     ----------
@@ -155,8 +155,8 @@ class Covariance(Algorithm[CovarianceState]):
         return state.before + int(state.C is not None)
 
     def restart(self, model: Model) -> Array:
-        # As in Krylov, the difference of two sums for the same block, one with a client and one without this client,
-        # would reveal the client's answer.
+        # As in Krylov, a restart with sums needs a new block. The difference of two sums for the same block, one with a
+        # client and one without this client, would reveal the client's answer.
         if model.summed:
             d, p = model.columns.shape
             return linalg.random_block(d, p, model.seed + model.restarts + 1)
@@ -164,7 +164,7 @@ class Covariance(Algorithm[CovarianceState]):
 
 
 def pack(C: Array) -> Array:
-    """Return a vector with the diagonal of C and sqrt(2) times its upper triangle.
+    """Return a vector with the diagonal of C, and sqrt(2) times the entries above the diagonal.
 
     The norm of the vector is the Frobenius norm of C.
     """
@@ -210,8 +210,8 @@ class Auto(Krylov):
     message has at most 512 kB (up to 361 columns) and Covariance needs no more messages than Krylov.
 
     Krylov takes more rounds if eigenvalues are close to each other. So the server estimates the spectrum
-    after five rounds, or once the basis has a thirtieth of all columns if this happens later. It repeats
-    the estimate after twice as many rounds. Covariance then takes over if the rounds so far and the
+    after five rounds, or later, when the basis has at least d / 30 columns. The server repeats the
+    estimate after twice as many rounds. Covariance then takes over if the rounds so far and the
     message of Covariance together have at most 1.1 times as many numbers as all expected rounds of
     Krylov. This requires at most 4,096 columns, a whole number of components, and a run that began with
     a random block.
@@ -302,9 +302,9 @@ class Auto(Krylov):
         return rounds, 2 * model.d * min(rounds * p, left)
 
     def _is_right(self, model: Model) -> bool:
-        """Return whether the opening's block is already exact.
+        """Return whether the block from the opening already spans exact components.
 
-        This is the case, for example, if the opening has used all of C to choose the number of components.
+        This is so, for example, if the opening has used all of C to choose the number of components.
         """
         if model.product is None or model.residuals is None or model.restarts:
             return False

@@ -26,7 +26,7 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class DRSVDState:
-    """The state of the server.
+    """The state of the server in `DRSVD`.
 
     Attributes
     ----------
@@ -143,8 +143,8 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
-            # Without `orth`, the singular values of A G would be about the third powers of those of A, and rounding
-            # errors would destroy the small ones.
+            # Without `orth`, the singular values of A G would be about the third powers of the singular values
+            # of A, and rounding errors would destroy the small values.
             return replace(state, step=1, block=linalg.orth(total["G"]))
         if state.step == 1:  # The orthonormal factor of all R_i is split into the clients' parts.
             factors = [reply["R"] for reply in total.values()]

@@ -7,8 +7,8 @@ or has the wrong shape, the client starts from the server's subspace.
 Speed. Assume that all clients have the same covariance and have reached consensus, and that they solve
 their inner problems exactly. Let l_1 >= l_2 >= ... be the eigenvalues, b the sum of the penalties, and
 g = l_k - l_(k+1). Let z be the component of Z along eigenvector k + 1, and x the same component of the
-X_i. A round maps x to (g x + b z) / (g + b), and z to (1 - g / b) x. So the angle is multiplied by
-b / (b + g) in each round, and in SSI by l_(k+1) / l_k. FAPS is at best
+X_i. A round maps x to (g x + b z) / (g + b), and z to (1 - g / b) x. So each round of FAPS multiplies
+the angle by b / (b + g), and each round of SSI by l_(k+1) / l_k. FAPS is at best
 `pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = 0.15 l_1 for the paper's
 penalties. This ratio is l_k / b for small gaps, and approaches 0 for large gaps.
 
@@ -29,9 +29,9 @@ round equals a round of SSI.
 
 `Past` keeps blocks of earlier rounds, because the server uses them to estimate the first unwanted
 eigenvector. Of all unwanted eigenvectors, this eigenvector vanishes from the blocks most slowly. So the
-part of an earlier block outside the newest block points along it. The earlier block must be old enough
-for the difference to exceed rounding errors: in round t, `Past` holds a block from a round between
-t / 4 and t / 2.
+part of an earlier block outside the newest block points along this eigenvector. The earlier block must
+be old enough for the difference to exceed rounding errors: in round m, `Past` holds a block from a round
+between m / 4 and m / 2.
 """
 
 from __future__ import annotations
@@ -190,13 +190,13 @@ class PaperRule:
 
     @classmethod
     def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
-        """Read the rule from a message. Values that the message does not contain are those of the paper."""
+        """Return the rule from a message. A value that the message does not contain is taken from the paper."""
         paper = cls()
         return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
 
     @property
     def service(self) -> dict[str, float]:
-        """The values that differ from those of the paper, and must therefore be sent with each message."""
+        """The values that differ from the paper's values, and must therefore be sent with each message."""
         paper = vars(PaperRule())
         return {name: value for name, value in vars(self).items() if value != paper[name]}
 
@@ -212,7 +212,7 @@ class PaperRule:
 
 @dataclass(frozen=True)
 class FAPSState:
-    """The state of the server between two rounds.
+    """The state of the server between two rounds of `FAPS`.
 
     Attributes
     ----------
@@ -272,7 +272,7 @@ class FAPS(Iterative[FAPSState]):
 
     Therefore the default is penalty="measured": each client computes two penalties from its rows in
     every round. If the steps of the run stop shrinking, the server makes all clients take shorter and
-    safer steps, down to those of SSI. The answers of SSI are products C_i Z, so the server does this
+    safer steps, down to the steps of SSI. The answers of SSI are products C_i Z, so the server does this
     only under masks, which hide individual answers. Without masks, the run switches to the paper's rule
     if it has made no progress for `patience` / 2 rounds. Growing penalties make the steps short even if
     there is no progress. Therefore, a run with the paper's rule ends as stalled if the remaining angle has
@@ -396,8 +396,9 @@ class FAPS(Iterative[FAPSState]):
         return {"Y": Part(arrays["Z"].shape, Kind.ESTIMATE)}
 
     def bounds(self, state: FAPSState, model: Model) -> Mapping[str, Array | float]:
-        """Return a bound on the answers. The bound grows with the latest sum, because penalties grow without
-        limit if clients find no consensus.
+        """Return a bound on the answers.
+
+        The bound grows with the latest sum, because penalties grow without limit if clients find no consensus.
         """
         return {"Y": MARGIN * max(model.trace, float(model.n), state.size)}
 
@@ -524,7 +525,7 @@ def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
 
 
 def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
-    """Return W = -(I - XX')C X, the factor of the multiplier XW' + WX', which is never computed itself."""
+    """Return W = -(I - XX')C X. The multiplier XW' + WX' itself is never computed."""
     CX = product(X)
     return np.asarray(X @ (X.T @ CX) - CX)
 
@@ -532,7 +533,10 @@ def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
 def _solve(
     product: Callable[[Array], Array], memory: Arrays, hold: Callable[[Array], Array], *, steps: int, tol: float
 ) -> Array:
-    """Return the top eigenspace of H = C_i + XW' + WX' + the penalty, by subspace iteration from X."""
+    """Return the top eigenspace of C_i + XW' + WX' + P, by subspace iteration from X.
+
+    `hold` is the function that multiplies a block by the penalty P.
+    """
     V = X = memory["X"]
     W = memory["W"]
     for _ in range(steps):

@@ -28,7 +28,7 @@ _LARGEST_ENTRY: Final = 1e90  # the largest entry that a sum may have between tw
 
 @dataclass(frozen=True)
 class FedOAPMState:
-    """The state of the server between two rounds.
+    """The state of the server between two rounds of `FedOAPM`.
 
     Attributes
     ----------
@@ -223,7 +223,7 @@ class FedOAPM(Iterative[FedOAPMState]):
             )
         after = power.step(Y, self.qr_every)
         if traces is not None and after.inside == 0:
-            # There were qr_every products since the last orthonormal block.
+            # The eigenvalue is raised to the number of products since the last orthonormal block.
             traces = traces.times(after.block.T @ Y, last**self.qr_every)
             progress = replace(progress, sure=not traces.hide)
         return FedOAPMState(after, state.k, progress, value, last, traces)

@@ -37,7 +37,7 @@ _CHEAP, _BLOCKS = 600, 16
 # needed up to a sixth more messages than runs with an unlimited basis, and runs with six blocks up to half more.
 _BYTES, _FEWEST = 2**29, 8
 _ROWS: Final = 512  # the number of rows of a block that are copied at a time
-# Up to this many bytes, the size of a message hardly affects how long it takes over a real network.
+# Over a real network, messages of up to this many bytes take about the same time, whatever their size.
 MESSAGE: Final = 2**19
 # With tol="auto", _SMALLEST_TOL is the smallest residual that is required, and _SAMPLING_SHARE is the share of a
 # component's sampling error that is negligible.
@@ -91,7 +91,7 @@ class Basis:
         return copy
 
     def turned(self, W: Array) -> Basis:
-        """Return the basis Q W."""
+        """Return the basis with the columns Q W, where Q are the columns of this basis."""
         return Basis(linalg.times(self.columns, W))
 
 
@@ -161,14 +161,14 @@ class KrylovState:
         return replace(self, block=block, H=np.pad(self.H, ((0, more), (0, 0))))
 
     def product(self, W: Array) -> Array:
-        """Return C Q W."""
+        """Return C Q W, which is known from H without a message."""
         turned = self.H @ W
         product = linalg.times(self.Q.columns, turned[: self.size])
         product += self.block @ turned[self.size :]
         return np.ascontiguousarray(product)
 
     def residuals(self, values: Array, W: Array) -> Array:
-        """Return ||C Q w - theta Q w|| for values theta with vectors w, from H, because [Q, B] is orthonormal."""
+        """Return ||C Q w - theta Q w|| for Ritz pairs (theta, w). H is enough, because [Q, B] is orthonormal."""
         off = self.H @ W
         off[: self.size] -= W * values
         return linalg.column_norms(np.vstack([off, self.lost[:, None] * W]))
@@ -188,8 +188,8 @@ class KrylovState:
         # T w equals theta w up to rounding errors, which the new H does not contain.
         lost = linalg.column_norms(np.vstack([off[: self.size], self.lost[:, None] * W]))
         T = np.diag(values)
-        # The part of the random columns outside the new basis is unknown. After as many rounds as a restart takes,
-        # these columns no longer matter.
+        # The random columns are dropped, because their part outside the new basis is unknown. They no longer matter
+        # after the many rounds that precede a cut.
         random = np.empty((len(T), 0))
         return replace(self, Q=self.Q.turned(W), H=np.vstack([T, ends]), T=T, lost=lost, random=random)
 
@@ -225,7 +225,7 @@ class Krylov(Iterative[KrylovState]):
     are dropped. If no column is left, the space is invariant and the result is exact.
 
     A basis belongs to one set of clients. If this set changes permanently, the run repeats the opening
-    with a block of the components and random columns, or under masks of random columns only.
+    with a block of the components and random columns. Under masks, this block has only random columns.
 
     Reference: Golub and Underwood 1977 (block Lanczos). The thick restart follows Wu and Simon 2000.
 
@@ -248,7 +248,7 @@ class Krylov(Iterative[KrylovState]):
         Maximum number of blocks that the server keeps before it restarts from the leading half of the Ritz vectors.
         The server keeps fewer blocks, but at least 16, if they would have more than 600 columns in total. It keeps
         still fewer, but at least 8, if they would take more than 512 MB. If `n_components` is a fraction of the
-        variance, the only limit is 512 MB, and it is raised if twice the components found do not fit.
+        variance, the only limit is 512 MB. This limit is raised if twice the number of components found does not fit.
     tol : float, "auto" or None, default=None
         The largest residual, relative to the first eigenvalue, at which a run has converged. "auto" means 1e-6, or, if
         larger, a twentieth of the sampling error of each component's eigenvalue. The sampling error is sqrt(2 / n)
@@ -331,16 +331,19 @@ class Krylov(Iterative[KrylovState]):
         return replace(self, oversample=_NARROW)
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """Return the algorithm with narrow blocks, because wide blocks would carry more noise, and the reason or ""."""
+        """Return the algorithm with narrow blocks, and the reason, or "" if its blocks are already narrow.
+
+        Wide blocks would carry more noise.
+        """
         if self.narrow is self:
             return self, ""
         return self.narrow, f"krylov uses narrow blocks, as always {noise_of(private)}"
 
     @property
     def alternative(self) -> str:
-        """The name of this algorithm if it has wide blocks, which nodes must allow, or "".
+        """The name of this algorithm if its blocks are wide, or else "".
 
-        Wide blocks may reveal nearly all of C_i.
+        Nodes must allow wide blocks, because these blocks may reveal nearly all of C_i.
         """
         if self.oversample != AUTO:
             return ""
@@ -352,7 +355,7 @@ class Krylov(Iterative[KrylovState]):
         return super().width(n_components)
 
     def settle(self, model: Model) -> tuple[Krylov, str]:
-        """Return the algorithm with the block width that the number of columns allows, and a note on this width."""
+        """Return the algorithm with the block width that d columns allow, and a note on this width, or ""."""
         if self.oversample != AUTO:
             return self, ""
         own = self.width(model.n_components)
@@ -410,13 +413,14 @@ class Krylov(Iterative[KrylovState]):
         return self._absorb(state, total["S"], rounds=1)
 
     def room(self, state: KrylovState) -> float:
-        # Random columns must reveal hidden directions, which may be small compared with the first eigenvalue.
+        # No rounding error is allowed while random columns must reveal hidden directions. The eigenvalues of these
+        # directions may be small compared with the first eigenvalue.
         if state.warm or state.fraction is not None or not state.reach > 0.0:
             return 0.0
         return _ROUNDING_SHARE * state.progress.tol / state.reach
 
     def status(self, state: KrylovState) -> Status | None:
-        # Without a next block the space is invariant, and the remaining residual is rounding error.
+        # Without a next block, the space is invariant, and the remaining residual is rounding error.
         if state.block.shape[1] == 0:
             tol = max(state.progress.tol, state.progress.error)
             state = replace(state, progress=replace(state.progress, tol=tol))
@@ -440,8 +444,8 @@ class Krylov(Iterative[KrylovState]):
     def restart(self, model: Model) -> Array:
         d, p = model.columns.shape
         noise = linalg.random_block(d, p, model.seed + model.restarts + 1)
-        # The difference of two sums for the same block, one with a client and one without this client, would reveal
-        # the client's answer.
+        # If the server sees only sums, the new block is random. The difference of two sums for the same block, one with
+        # a client and one without this client, would reveal the client's answer.
         if model.summed:
             return noise
         # Without random columns, a direction orthogonal to all known directions would stay hidden. Random columns
@@ -463,7 +467,7 @@ class Krylov(Iterative[KrylovState]):
         rest = basis.beside(S)
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
-        # `off` is an error of the answer, mostly a rounding error. If `off` were added to the symmetric matrix T, it
+        # `off` is an error in the answer, mostly a rounding error. If `off` were added to the symmetric matrix T, it
         # would move all Ritz vectors. In H, `off` moves only Ritz vectors that have a part in the newest block, and
         # these parts become smaller from round to round.
         inside = np.vstack([known, own]) + off
@@ -549,7 +553,7 @@ class Krylov(Iterative[KrylovState]):
 
     @staticmethod
     def _fresh(state: KrylovState, most: int) -> Array:
-        """Return the next block with up to `most` random columns added, which are orthogonal to all known columns."""
+        """Return the next block, extended by up to `most` random columns that are orthogonal to all known columns."""
         Q, block = state.Q.columns, state.block
         known = Q.shape[1] + block.shape[1]
         # The seed depends on the size of the basis, because the same seed would repeat an earlier random block.

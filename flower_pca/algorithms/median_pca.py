@@ -24,9 +24,14 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class MedianState(OneShotState):
-    """The state of the server: that of `OneShotState`, the clients' weights, and the median angle to the result.
+    """The state of the server: the fields of `OneShotState`, the clients' weights and their median angle.
 
-    The angle of a client is the largest principal angle between the client's subspace and the result.
+    Attributes
+    ----------
+    counted : Weights
+        The weight of each client, by its key.
+    spread : float
+        The weighted median over clients of the largest principal angle between a client's subspace and the result.
     """
 
     counted: Weights = field(default_factory=Weights)

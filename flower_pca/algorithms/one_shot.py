@@ -30,7 +30,7 @@ _MOST_SKEW: Final = 1e-3
 
 @dataclass(frozen=True)
 class OneShotState:
-    """The state of the server.
+    """The state of the server in a subclass of `Average`.
 
     Attributes
     ----------
@@ -96,15 +96,15 @@ class Average(Algorithm[OneShotState]):
         return self._gather
 
     def _gather(self, total: SideBySide | None, client: int, reply: Arrays) -> SideBySide:
-        """Append one answer to the stack, so that the server does not keep thousands of separate answers."""
+        """Return the stack of columns extended by one answer. The server thus keeps no separate answers."""
         total = total or SideBySide()
         total.add(reply["V"] * np.sqrt(reply["S"]) if self.weighted else reply["V"])
         return total
 
     def server(self, state: OneShotState, total: Any, answered: frozenset[int]) -> OneShotState:
         stack = total.whole()
-        # One additional column shows the gap in the spectrum. If the stack has too few columns, `leading` would fill
-        # up with an arbitrary column, which would not show it.
+        # One additional column shows the gap in the spectrum. If the stack has too few columns, `leading` would add
+        # an arbitrary column, which would not show the gap.
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))
 

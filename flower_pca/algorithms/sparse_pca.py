@@ -169,8 +169,8 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         first = max(float(variances[0]), np.finfo(float).tiny)
         error = np.inf
         if state.most <= self._sizes(Y).max():
-            # Before this, components have more columns than requested, so their residuals would say nothing about the
-            # requested components.
+            # In earlier rounds, components have more columns than requested, so their residuals are not residuals of
+            # the requested components.
             error = float(linalg.column_norms(step - X * variances).max()) / first
         lengths = linalg.column_norms(step)
         # A component is gone if the earlier components leave no variance for it.

@@ -1,12 +1,12 @@
 """SSI: simultaneous subspace iteration, also called distributed power iteration.
 
 `Averaging` is for runs in which different clients answer in each round. Because clients differ, a sum
-over some clients, scaled up to all rows, differs from C Z. An iteration with such sums fluctuates and
-does not converge, but the average over rounds converges. Sums and numbers of rows are averaged
-separately, because the mean of ratios is not the ratio of means. The weight of a round falls with the
-number of rounds. The blocks still depend a little on the clients that answered last, so the result is
-the average of the blocks. The server does not average as long as errors fall, all clients answer, or the
-same clients answer in several rounds.
+of products C_i Z over some clients, scaled up to all rows, differs from the sum over all clients, C Z. An
+iteration with such sums fluctuates and does not converge, but the average over rounds converges. Sums
+and numbers of rows are averaged separately, because the mean of ratios is not the ratio of means. The
+weight of a round falls with the number of rounds. The blocks still depend a little on the clients that
+answered last, so the result is the average of the blocks. The server does not average as long as errors
+fall, all clients answer, or the same clients answer in several rounds.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Averaging:
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 
     def with_block(self, block: Array) -> Averaging:
-        """Return the average over rounds that includes the next block. Before averaging begins, nothing changes."""
+        """Return the average over rounds that includes the next block, or this object if averaging has not begun."""
         if not self.rounds:
             return self
         if self.block is None:

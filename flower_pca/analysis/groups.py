@@ -71,8 +71,9 @@ def embed(rho: Array, *, dimensions: int = 2) -> Array:
 def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     """Return the group of each client, (N,), by spectral clustering. Needs scikit-learn.
 
-    The affinity is (1 - rho^2)^2 without its diagonal, normalized on both sides. k-means groups the rows of the matrix
-    of its leading eigenvectors, after each row is scaled to length 1 (Ng, Jordan, Weiss 2002).
+    The affinity matrix is (1 - rho^2)^2 with zeros on the diagonal, normalized on both sides. The leading eigenvectors
+    of this matrix are the columns of another matrix, whose rows are scaled to length 1 and then grouped by k-means (Ng,
+    Jordan, Weiss 2002).
     """
     rho = _checked_distances(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))

@@ -1,11 +1,11 @@
 """Confidence intervals for loadings and variances, from the standard errors of a run with standard_errors=True.
 
-The standard errors are of first order in the rows. With few rows, intervals of 1.96 standard errors are too short for
+The standard errors are first-order approximations. With few rows, intervals of 1.96 standard errors are too short for
 two reasons. First, the standard errors are estimates, so a quantile of Student's t distribution is used. Its degrees of
 freedom are the number of rows minus the number of sites, because each site has its own mean. Second, the largest
-variances are overestimated, by sum_l v_j v_l / ((v_j - v_l) n) over all other directions. So the gaps between variances
-are too large, and loadings vary more than their standard errors show. For normal rows, the square of a loading's
-standard error is proportional to
+variances are overestimated: with n rows and variances v_1, v_2, ... along all directions, v_j is too large by the sum
+of v_j v_l / ((v_j - v_l) n) over all other directions l. So the gaps between variances are too large, and loadings vary
+more than their standard errors show. For normal rows, the square of a loading's standard error is proportional to
 
     A_j = sum_(l != j) v_j v_l / (v_j - v_l)^2                            (Anderson 1963)
 
@@ -125,7 +125,7 @@ def _variances_without(variances: Array, k: int) -> list[Array]:
 
 
 def _gaps(variance: float, others: Array) -> Array:
-    """Return the differences between a variance and the other variances. Too small differences become the minimum."""
+    """Return the differences between a variance and the other variances. Small differences are raised to a minimum."""
     gaps = variance - others
     least = max(_LEAST_GAP * variance, float(np.finfo(np.float64).tiny))
     return np.asarray(np.where(np.abs(gaps) < least, np.copysign(least, gaps), gaps))

@@ -2,8 +2,8 @@
 
 In probabilistic PCA (Tipping and Bishop 1999), a row in the frame is normally distributed. Its variances along the
 components are the variances of the result, and its variance in all other directions is the noise variance. All values
-are in the original units, so the scaling of the run is undone. The likelihood is computed without the covariance
-matrix, in 4 n d k flops.
+are in the original units, so the scaling of the run is undone. The likelihood of n rows with d columns is computed
+without the covariance matrix, in 4 n d k flops for k components.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def minka(variances: Array, n: int) -> int:
     variances : ndarray
         All d variances along the components, largest first.
     n : int
-        The number of rows from which the variances were estimated, at least d.
+        The number of rows from which the variances were estimated, at least d. With fewer rows, a DataError is raised.
     """
     values = np.asarray(variances, dtype=np.float64)
     if n < len(values):
@@ -51,7 +51,7 @@ def minka(variances: Array, n: int) -> int:
 
 
 def evidence(values: Array, k: int, n: int) -> float:
-    """Return Minka's log evidence of n rows for k components, from all d eigenvalues, of which the largest is 1."""
+    """Return Minka's log evidence of n rows for k components. `values` are all d eigenvalues over the largest."""
     d = len(values)
     zero = d * _RELATIVE_ZERO
     if values[k - 1] <= zero:
@@ -117,9 +117,10 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
 
 
 def _positive_variances(result: PCAResult) -> tuple[Array, float]:
-    """Return the variances along the components, which are at least the noise variance, and 1 / noise variance.
+    """Return the variances along the components, but at least the noise variance, and 1 / noise variance.
 
-    The second value is 0 if there are as many components as columns, so that no direction is left for noise.
+    The second value is 0 if there are as many components as columns, so that no direction is left for noise. Raise a
+    DataError if the variance is 0 in some direction.
     """
     d, noise = result.n_features_in_, result.noise_variance_
     variances = np.maximum(result.axes[1], noise)

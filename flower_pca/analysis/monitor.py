@@ -1,13 +1,15 @@
 """Monitor new rows with Hotelling's T2 and the squared prediction error, SPE.
 
 T2 measures the distance of a row from the center within the span of the components, and SPE measures the distance of
-the row from the span (see `stages.histograms`). Both are sums of squares with one term for each column: T2 = |M^(1/2)
-x|^2 with M = Z diag(1/v) Z', and SPE = |x - ZZ'x|^2. So the contributions of columns are never negative, and their sum
-is the statistic (the complete decomposition of Alcala and Qin 2011).
+the row from the span (see `stages.histograms`). Let x be a row in the frame, Z the matrix with the k components as
+columns, and v their variances. Both statistics are sums of squares with one term for each column: T2 = |M^(1/2) x|^2
+with M = Z diag(1/v) Z', and SPE = |x - ZZ'x|^2. So the contributions of columns are never negative, and their sum is
+the statistic (the complete decomposition of Alcala and Qin 2011).
 
 After a run with `monitor`, limits come from the rows of all clients. Each row was scored by components that were fitted
 without this row, so a limit holds for new rows of the same sites (see `stages.histograms`, `analysis.quantiles`).
-Otherwise limits come from theory, for normally distributed rows:
+Otherwise limits come from theory, for n normally distributed rows. F, Beta and chi2 denote quantiles of these
+distributions:
 
     T2   k (n-1)(n+1) / (n (n-k)) F(k, n-k) for new rows, (n-1)^2 / n Beta(k/2, (n-k-1)/2) for rows of the run
     SPE  g chi2(h) with g = s2 / s1 and h = s1^2 / s2 (Box 1954), where s1 and s2 are the sums of the variances along
@@ -299,7 +301,7 @@ class Monitor:
         return (histograms.distances(block, self._Z, self._variances) for block in self._blocks(X))
 
     def _left_out(self, X: Any) -> Iterator[tuple[Array, Array]]:
-        """Return an iterator over T2 and SPE of rows of the run, each scored by components without this row."""
+        """Return an iterator over T2 and SPE of rows of the run, each scored by components fitted without this row."""
         result = self._result
         if not result.is_pooled or result.n_samples_ < 3:
             raise ConfigError(

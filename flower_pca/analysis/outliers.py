@@ -61,7 +61,7 @@ def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
 
 
 def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> TakenOut | None:
-    """Return the removed entries of each client, from the local results or computed from the given rows.
+    """Return the shares of removed entries and the sizes of both parts, from local results or from the given rows.
 
     Return None if there are neither local results nor rows.
     """

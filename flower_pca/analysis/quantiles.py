@@ -31,7 +31,7 @@ def is_extended(counts: Array, level: float) -> bool:
 
 
 def limit(counts: Array, level: float) -> float:
-    """Return the limit that a share `level` of new values does not exceed, as a multiple of the average in the grid."""
+    """Return the limit that a share `level` of new values does not exceed, as a multiple of their average."""
     n = int(counts.sum())
     if not is_extended(counts, level):
         return order(counts, math.ceil((n + 1) * level * (1.0 - 1e-12)))
@@ -42,7 +42,10 @@ def limit(counts: Array, level: float) -> float:
 
 
 def order(counts: Array, place: int) -> float:
-    """Return the order statistic number `place`, interpolated within its bin. The smallest value has number 1."""
+    """Return the order statistic number `place`, interpolated within its bin. The smallest value has number 1.
+
+    Return inf for the last bin, which has no upper end.
+    """
     grid = Grid.of_counts(counts)
     below = np.cumsum(counts)
     j = int(np.searchsorted(below, place))

@@ -193,7 +193,7 @@ class Rotation:
     __repr__ = brief
 
     def transform(self, X: Any) -> Array:
-        """Return the scores of rows along the rotated axes, (n, k), which have variance 1 over the rows of the run.
+        """Return the scores of rows along the rotated axes, (n, k). Over the run's rows, each score has variance 1.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class Rotation:
         return ", ".join(f"{names[i]} and {names[j]} by {self.correlations[i, j]:+.2f}" for i, j in largest)
 
     def listing(self, *, digits: int = 4) -> Listing:
-        """Return a table with a line for each axis, whose variance has this number of significant digits."""
+        """Return a table with a line for each axis, and with variances rounded to this number of significant digits."""
         checks.integer("digits", digits, least=1, most=17)
         names = labels.column_names(self.feature_names, len(self.loadings))
         shares = self.explained_variance_ratio
@@ -304,7 +304,8 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
     A = result.components_.T * np.sqrt(result.explained_variance_)
     R = turn(A)
     inverse = np.linalg.inv(R)
-    # This is diag(P L'L) with the correlations P and the rotated loadings L. Its sum equals the sum of squares of A.
+    # These variances are the diagonal of P L'L, with the correlations P and the rotated loadings L. Their sum equals
+    # the sum of squares of A.
     variances = np.sum(A @ R * (A @ inverse.T), axis=0)
     order = np.argsort(-variances, kind="stable")
     R, inverse = R[:, order], inverse[order]
@@ -325,7 +326,7 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
 def _rotatable(result: PCAResult | TrackingResult) -> PCAResult:
     """Return the result if its components can be rotated, or else raise a ConfigError.
 
-    It needs at least two orthonormal components of all rows, with exact, positive variances.
+    The result must have at least two orthonormal components of all rows, with exact, positive variances.
     """
     if isinstance(result, TrackingResult) or not result.is_pooled:
         raise ConfigError(

@@ -82,9 +82,7 @@ class Far(NamedTuple):
 
 @dataclass(frozen=True)
 class Furthest:
-    """The rows farthest beyond the limits, in order, with the number of rows beyond the limits, of all rows, and the
-    limits.
-    """
+    """The `rows` farthest beyond the `limits`, farthest first. In total, `beyond` of `of` rows are beyond a limit."""
 
     beyond: int
     of: int
@@ -93,7 +91,7 @@ class Furthest:
 
 
 def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Furthest | None:
-    """Return the rows of a run that are beyond the limits for these rows, or None if the result has no limits.
+    """Return the at most `most` rows of a run that are farthest beyond the limits, or None if the result has no limits.
 
     If the limits are for new rows, each row is scored by components that are fitted without this row.
     """

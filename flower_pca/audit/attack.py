@@ -8,7 +8,8 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-# Directions of the blocks that are weaker than this, relative to the strongest one, are left out.
+# The thresholds that an attack tries. It leaves out directions of the blocks that are weaker than the threshold,
+# relative to the strongest direction.
 CONDITIONS: Final = (1e-12, 1e-6, 1e-3, 1e-1)
 
 
@@ -16,11 +17,11 @@ class Attack:
     """An attack that solves Phi [Z_1 ... Z_m] = [Y_1 ... Y_m] by least squares, with the least norm: Phi = Y pinv(Z).
 
     Z_i are the blocks, and Y_i are the answers to them. If Y = C Z, then Phi = C P, where P is the projection onto the
-    span of all blocks. Once the blocks span the whole
-    space, Phi is C itself. Because C is symmetric, P C is known, too, and therefore all of C except (I - P) C (I - P).
+    span of all blocks. Once the blocks span the whole space, Phi is C itself. Because C is symmetric, the attacker also
+    knows P C, and therefore all of C except (I - P) C (I - P).
 
-    Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
-    analysis", 2022, propositions 2 and 5.
+    Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022,
+    propositions 2 and 5.
 
     Parameters
     ----------
@@ -66,12 +67,12 @@ class Attack:
 
 
 def minimum_norm(U: Array, S: Array) -> Array:
-    """Return Phi, the solution of least norm, from U and S = Phi U."""
+    """Return Phi, the solution of least norm, from a pair (U, Phi U) of `Attack.solve`."""
     return np.asarray(S @ U.T)
 
 
 def symmetric(U: Array, S: Array) -> Array:
-    """Return the symmetric matrix of least norm that agrees with Phi on span(U)."""
+    """Return the symmetric matrix of least norm that agrees with Phi on span(U), where S = Phi U."""
     T = U.T @ S
     # The part within span(U) is in both halves, and would otherwise count twice.
     half = (S - U @ (T + T.T) / 4.0) @ U.T

@@ -37,7 +37,10 @@ _WIDEST: Final = 5000
 
 @dataclass(frozen=True)
 class _Answered:
-    """A message, the answers of the attacked clients (of all clients under masks), and the basis after the message."""
+    """A message with the answers of the attacked clients (under masks, of all clients).
+
+    `Z` is the run's estimate of the components after the message, or None if there is no estimate yet.
+    """
 
     message: Broadcast
     replies: dict[int, Arrays]
@@ -272,9 +275,9 @@ def _outside(pair: Pair, C: Array) -> float | None:
 
 
 def _examined(messages: int) -> set[int]:
-    """Return the numbers of the messages to examine: each of the first 20, then fewer and fewer, and the last.
+    """Return the positions of the messages to examine: the first 20, some of the later ones, and the last.
 
-    After the first 20, one message is examined each time that the number of messages has grown by a tenth.
+    After the first 20, a message is examined each time that the number of messages has grown by a tenth.
     """
     chosen, position = {messages - 1}, 0
     while position < messages:

@@ -58,7 +58,7 @@ class Audit:
         return tuple(min(leaks, key=lambda leak: leak.error) for _, leaks in of_message)
 
     def messages_to(self, error: float) -> int | None:
-        """Return the first examined message after which a client's C_i is known up to this error, or None."""
+        """Return the first examined message after which C_i of any client is known up to this error, or None."""
         return next((leak.message for leak in self.leaks if leak.error <= error), None)
 
     def converged_at(self, kkt: float) -> int | None:

@@ -70,7 +70,7 @@ def _statistics_of(rules: Rules) -> str:
 
 
 def _exempt(rules: Rules) -> str:
-    """Return the sentence about columns that runs get although only a few rows have a value, or differ from most."""
+    """Return the sentence that names what is exempt from the search for rare values: streams, and allowed columns."""
     allowed = rules.allow_sparse_columns
     if not allowed:
         return "Streams are exempt."
@@ -85,7 +85,7 @@ def _searches(rules: Rules) -> bool:
 
 
 def _of_rule(name: str, tells: str) -> Line:
-    """Return the sentence about a rule, from the text that the rule's field declares about what the server sees."""
+    """Return the sentence about what a rule lets the server see. `tells` is the part of it that the rule declares."""
     words = f"The server sees {tells}: {{{name}}}."
     return Line((name,), lambda r: bool(getattr(r, name)) and not has_noise(r), words)
 
@@ -534,7 +534,7 @@ class Disclosures:
 
 
 def _list(named: dict[str, str]) -> tuple[str, ...]:
-    """Return one line for each different text, which begins with all names that share the text."""
+    """Return one line for each different text. The line begins with the names of all algorithms with this text."""
     alike: dict[str, list[str]] = {}
     for name, words in named.items():
         alike.setdefault(words, []).append(name)

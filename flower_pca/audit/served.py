@@ -56,7 +56,10 @@ def kinds(rules: Rules, name: str) -> frozenset[Kind]:
 
 @functools.cache
 def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
-    """Return the kinds of parts that a server can request by this name, and whether they show a node's own results."""
+    """Return a pair for each kind of part that a server can request in a run of this algorithm.
+
+    The pair states the kind, and whether the part shows a node's own results.
+    """
     found = set[tuple[Kind, bool]]()
     for stage in _stages(name, masked, noised):
         for arrays, parts in _answers(stage):
@@ -114,7 +117,10 @@ class _Trial(dict[str, Array]):
 
 
 def _answers(stage: type[Stage[Any]]) -> Iterator[tuple[dict[str, Array], Mapping[str, Part]]]:
-    """Yield the arrays and the parts for every choice of the arrays that `parts` reads."""
+    """Yield possible arrays of a message, and the parts of the answer to them.
+
+    All choices of the arrays that the method `parts` of the stage reads are tried.
+    """
     open_choices: list[dict[str, Array | None]] = [{}]
     while open_choices:
         decided = open_choices.pop()

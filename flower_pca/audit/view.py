@@ -77,8 +77,10 @@ class Leak:
 
 @dataclass(frozen=True)
 class Convergence:
-    """The convergence after a message: the sine of the largest angle to the leading eigenvectors, and the violation of
-    optimality, ||(I - ZZ')CZ||_F / ||CZ||_F.
+    """The convergence of the components after a message.
+
+    `sine` is the sine of the largest angle between the components and the leading eigenvectors of C. `kkt` is the
+    violation of optimality, ||(I - ZZ')CZ||_F / ||CZ||_F, where Z is an orthonormal basis of the components' span.
     """
 
     message: int
@@ -120,8 +122,8 @@ class ServerView:
     def read_opening(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """Return the pair in the answer to an opening, and store it for later answers.
 
-        The answer is a product in the client's local frame. It is converted to a product in the run's frame,
-        C_i (D B), where D is the scale.
+        The answer is the product with the block B in the client's local frame. It is converted to a product in the
+        run's frame, C_i (D B), where D is the diagonal matrix of the scale.
         """
         B = block_of(sent, self.d)
         shift, D = up["mean"], np.ones((len(B), 1))
@@ -134,7 +136,7 @@ class ServerView:
         return self.opening
 
     def read_product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """Return the pair of a product and its block, which the message contains or the client has chosen."""
+        """Return the pair of a product and its block. The block is in the message, or in the answer itself."""
         if part.of in up:
             block = up[part.of]
         else:
@@ -144,7 +146,8 @@ class ServerView:
     def read_eigenvectors(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """Return the pair of eigenvectors V and C V.
 
-        The eigenvalues need not be sent, because v'(C B) = lambda v'B and the opening has revealed C B.
+        The eigenvalues need not be sent. The opening has revealed C B for a block B, and every eigenvector v with the
+        eigenvalue lambda satisfies v'(C B) = lambda v'B.
         """
         assert self.opening is not None
         V = up[name]
@@ -155,11 +158,17 @@ class ServerView:
         return Pair(V, V * quotients, exact=True)
 
     def keep_factor(self, sent: Arrays, up: Arrays, name: str, part: Part) -> None:
-        """Store R from X block = Q R. R alone reveals nothing about C that a later answer does not reveal."""
+        """Store the factor R of X block = Q R, where X are the client's rows.
+
+        R alone reveals nothing about C that a later answer does not reveal.
+        """
         self.factor = up[name]
 
     def read_lifted(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """Return the pair for an answer B = X'Q part. Because X block = Q R, C block = B part^-1 R."""
+        """Return the pair for an answer B = X'Q part, where `part` and `block` are arrays of the message.
+
+        `keep_factor` has stored R. Because X block = Q R, C block = B part^-1 R.
+        """
         assert self.factor is not None
         Y = up[name] @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
         return Pair(sent["block"], Y, exact=True)

@@ -1,4 +1,4 @@
-"""Random bits: for secrets from the operating system, and for tests and simulations from a seed."""
+"""Sources of random bits: the operating system for secrets, and a seed for tests and simulations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def system_bits(size: int) -> Array:
 
 
 def seeded_bits(seed: int, *which: int) -> Bits:
-    """Return a source of random bits for tests and simulations. The same seed gives the same bits."""
+    """Return a source of random bits for tests and simulations. It depends only on `seed` and the numbers `which`."""
     return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 

@@ -37,7 +37,7 @@ class Checkpoint:
     path : path
         The file that is always synced to the disk.
     kind : str
-        The kind of the file, which its header contains, for example the kind of checkpoint that a transport writes.
+        The kind of file, which is stored in the file's header, for example `Transport.kind`.
     """
 
     def __init__(self, path: Path, kind: str) -> None:
@@ -69,8 +69,8 @@ class Checkpoint:
         return self._whole(*certain)
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-        # The file is readable only by its owner, because it contains answers of individual clients, and in a
-        # simulation the clients' states.
+        # A private file must belong to this user. Checkpoints are private, because they contain answers from
+        # individual clients, and in a simulation the clients' states.
         return files.read(path, self._kind, private=True)
 
     def _whole(self, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -83,7 +83,8 @@ class Checkpoint:
     def write(self, header: Mapping[str, Any], arrays: dict[str, Array], *, sync: bool = False) -> None:
         """Write the state after a message.
 
-        The file is synced if `sync` is True, or if the last sync was at least two seconds ago.
+        The file is synced to the disk if `sync` is True, if the last sync was at least two seconds ago, or if a
+        new array replaces the array in the file NAME.columns.
         """
         growing = next((name for name in arrays if name.endswith(files.GROWS)), None)
         due = sync or self._synced is None or time.monotonic() - self._synced >= _EVERY
@@ -91,7 +92,8 @@ class Checkpoint:
         whole = {**header, _MARK: self._mark, _COUNT: self._count}
         if growing is not None:
             Q = arrays[growing]
-            # Later columns may overwrite the columns to which the synced file refers.
+            # If a new array replaces the old array, later columns may overwrite the columns to which the synced file
+            # refers.
             due = due or not self._columns.has_begun(Q)
             whole[_COLUMNS] = {growing: self._columns.write(Q, sync=due)}
             arrays = {name: a for name, a in arrays.items() if name != growing}
@@ -109,8 +111,8 @@ class Checkpoint:
 class _AppendedColumns:
     """A file with an array that grows by columns. Only new columns are written.
 
-    If another array replaces the old array, it is written behind the old array, because the checkpoint on the disk
-    refers to the old array until the next checkpoint is written.
+    If a new array replaces the old array, it is written before or behind the old array, wherever there is room, because
+    the checkpoint on the disk refers to the old array until the next checkpoint is written.
 
     Parameters
     ----------
@@ -123,7 +125,7 @@ class _AppendedColumns:
         self._array, self._start, self._check = np.empty((0, 0)), 0, 0
 
     def has_begun(self, Q: Array) -> bool:
-        """Return whether the array in the file consists of the first columns of this array."""
+        """Return whether the array in the file has columns, and these are the first columns of Q."""
         d, m = self._array.shape
         first = Q[:, :m]
         if first.shape != (d, m) or not m:
@@ -131,7 +133,7 @@ class _AppendedColumns:
         return first.ctypes.data == self._array.ctypes.data or np.array_equal(first, self._array)
 
     def write(self, Q: Array, *, sync: bool) -> dict[str, Any]:
-        """Write the new columns, and return the position, shape and checksum of the array."""
+        """Write the new columns of Q, and return the array's position in the file, its shape and its checksum."""
         known = self._array.nbytes
         if not known:
             self.remove()  # An existing file belongs to another run, or is a link that somebody else has created.

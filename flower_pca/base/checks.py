@@ -17,11 +17,14 @@ from flower_pca.base.options import OPTIONS, filling, option
 from flower_pca.base.shown import shown
 
 _LONGEST_PATH: Final = 4095  # maximum number of characters of a path in Linux
-NODE: Final = "this node"  # the name for the owner of the rows in messages that a node prints
+NODE: Final = "this node"  # the name of the owner of the rows in messages at a node
 
 
 def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
-    """Return the error for a value `got` that breaks a rule. `what` is the name of the setting, or a description."""
+    """Return a ConfigError with the text "<what> must be <rule>, not <got>. <remedy>".
+
+    If `what` begins with the name of a setting, the error writes this name as the user's interface does.
+    """
     head, space, rest = what.partition(" ")
     sentence = f"must be {rule}, not {got}. {remedy}".rstrip()
     if head not in OPTIONS:
@@ -32,7 +35,7 @@ def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
     """Return a question that suggests the known name nearest to a misspelled name.
 
-    Return `otherwise` if no known name is near.
+    Return `otherwise` if no known name is similar, and "Leave it out." if no names are known.
     """
     names = list(known)
     if not names:
@@ -44,7 +47,7 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one o
 
 
 def integer(what: str, value: object, *, least: int = 0, most: int | None = None, remedy: str = "") -> None:
-    """Raise ConfigError unless the value is a whole number in [least, most]."""
+    """Raise ConfigError unless the value is a whole number from `least` to `most`. None means no maximum."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
@@ -52,7 +55,7 @@ def integer(what: str, value: object, *, least: int = 0, most: int | None = None
 
 
 def number(what: str, value: object, *, least: float, most: float = np.inf, remedy: str = "") -> None:
-    """Raise ConfigError unless the value is a real number in [least, most]."""
+    """Raise ConfigError unless the value is a finite number from `least` to `most`."""
     valid = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (valid and least <= float(value) <= most and np.isfinite(float(value))):  # type: ignore[arg-type]
         rule = f"a number from {least:g} to {most:g}" if most < np.inf else f"a finite number of at least {least:g}"
@@ -60,7 +63,7 @@ def number(what: str, value: object, *, least: float, most: float = np.inf, reme
 
 
 def share(value: Any) -> Any:
-    """Return the number for the text of a share, such as "95%" or "0.95". Return all other values unchanged."""
+    """Return the text of a share, such as "95%" or "0.95", as a number. Return all other values unchanged."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", value)
@@ -73,7 +76,10 @@ def share(value: Any) -> Any:
 
 
 def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
-    """Return the value as an array of numbers. Unlike numpy's errors, an error here does not quote the value."""
+    """Return the value as an array of numbers.
+
+    Raise ConfigError if this is impossible. Unlike numpy's errors, this error does not quote the value.
+    """
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -87,7 +93,7 @@ def proportion(what: str, value: object) -> None:
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise ConfigError unless each of these attributes of an object has one of its allowed values."""
+    """Raise ConfigError unless each attribute named in `allowed` has one of the values listed there."""
     for name, values in allowed.items():
         value = getattr(of, name)
         if not isinstance(value, str | bool | np.bool_ | None) or value not in values:
@@ -128,8 +134,8 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
     """Return a number of components as an int of at least 1, or a fraction of the variance as a float in (0, 1).
 
-    Raise ConfigError for all other values. A share such as "95%" is converted. `words` are further values that
-    the caller accepts. The error lists them.
+    Raise ConfigError for all other values. A share such as "95%" is converted. `words` are further values,
+    which the caller accepts before it calls this function. The error lists them, too.
     """
     given, n_components = n_components, share(n_components)
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
@@ -170,8 +176,8 @@ def finite(
     missing : bool
         Whether NaN is allowed.
     names : sequence of str or None
-        The names of the columns, by which the error describes the first entry that is not finite. Columns with the
-        same name, which are made from one column, count once.
+        The names of the columns, for the error about the first entry that is not finite. If several columns with the
+        same name are made from one column, the error counts a missing value only once.
     place : callable or None
         A function that returns a description of a row, by its number.
     new : bool
@@ -221,7 +227,7 @@ def _duplicate_gaps(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
 
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
-    """Return the error for entries that are not finite. `first` describes the place of the first such entry."""
+    """Return the error for the given numbers of NaN and infinite entries. `first` describes the first such entry."""
     # By default, a node allows only local_mean, so a message at a node must not advise mean.
     if who == NODE:
         by = "local_mean"
@@ -238,7 +244,7 @@ def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: b
 
 
 def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise ConfigError for parameters that `owner` does not have."""
+    """Raise ConfigError if `given` has a parameter that is not among the `known` parameters of `owner`."""
     names = list(known)
     for name in given:
         if name not in names:

@@ -45,7 +45,7 @@ class FlowerPCAError(Exception):
         The place of the fault: a file, a line or a client.
     words : str
         The text, which `base.options.in_words` can rewrite for another interface.
-    private
+    private : bool
         Whether the text describes files or cells of this machine. A private text is not sent to other machines.
 
     Examples
@@ -123,12 +123,12 @@ class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
 
 
 def private() -> AbstractContextManager[None]:
-    """Mark errors raised within the block as private, because they name files of this machine."""
+    """Return a context manager that marks errors in its block as private, because they name files of this machine."""
     return _marked(private=True)
 
 
 def public() -> AbstractContextManager[None]:
-    """Mark errors raised within the block as public, because they concern only the run's settings."""
+    """Return a context manager that marks errors in its block as public, because they concern only run settings."""
     return _marked(private=False)
 
 
@@ -142,7 +142,7 @@ def _marked(*, private: bool) -> Iterator[None]:
 
 
 def harmless(text: str) -> str:
-    """Return a text from another machine for a log, shortened, and with escaped control characters."""
+    """Return a text from another machine in a form safe to log: shortened, with control characters escaped."""
     if len(text) <= _LONGEST:
         cut = text
     else:
@@ -170,7 +170,7 @@ def is_installed(package: str) -> bool:
 
 
 def not_installed(package: str, to: str) -> ConfigError:
-    """Return the error for a missing package. `to` is its purpose, for example "to draw plots"."""
+    """Return the error for a missing package. `to` is the purpose of the package, for example "to draw plots"."""
     return ConfigError(
         f'{package} is needed {to}, but is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
     )

@@ -1,7 +1,7 @@
 """Safe reading, writing and locking of files.
 
-If other users can write to a folder, a file with the intended name may already exist there. It may be a
-file of another user, or a link to another file, which this process would then read, lock or overwrite.
+If other users can write to a folder, a file with the intended name may already exist there. It may be
+another user's file, or a link to another file, which this process would then read, lock or overwrite.
 In such a folder, a file is opened only if it is a regular file of this user without further hard links.
 In the user's own folders, links are followed.
 
@@ -45,13 +45,14 @@ _LOCK: Final = ".lock"  # the suffix of the name of a lock file
 _LINK_ERRORS: Final = (errno.ELOOP, errno.EMLINK)
 # Files up to this size are read at once, because reading a zip of many arrays seeks back and forth.
 _SMALL: Final = 2**20
-_HEAD: Final = 2  # the number of numbers at the beginning of a record: the step, and the mark of the run
+_HEAD: Final = 2  # number of entries before the step's data in a record: the step's number, and the run's mark
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a file that only its owner can read, and return its handle. Use this function as `opener` of `open`.
+    """Open a file, and return its handle. Use this function as the argument `opener` of `open`.
 
-    In a folder to which other users can write, raise DataError for a link or a file of another user.
+    A new file can be read only by its owner. In a folder to which other users can write, raise DataError for a link or
+    for another user's file.
     """
     exposed = _is_exposed(Path(path).absolute().parent)
     # O_NONBLOCK avoids a wait for the other end of a pipe.
@@ -117,7 +118,11 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
-    """Lock the lock file, and return its handle. If another process has removed the lock file, try again."""
+    """Lock the lock file, and return its handle.
+
+    If another process has locked the file, wait, or without `wait` raise ConfigError. If another process has removed
+    the file, try again.
+    """
     while True:
         handle = opener(os.fspath(lock), os.O_RDWR | os.O_CREAT)
         try:
@@ -172,20 +177,20 @@ class Recorder(Protocol):
     record: tuple[Any, ...]
 
     def lines(self, newest: int) -> Array:
-        """Return the latest steps, one in each row. `newest` is their number."""
+        """Return the latest `newest` steps, one in each row."""
 
     def figures(self) -> dict[str, Array]:
-        """Return the figures of these steps that a result needs, and the totals of all steps."""
+        """Return the figures of the recorded steps that a result needs, and the totals of all steps."""
 
     def until(self, steps: int | None) -> Self:
         """Return the state with another limit on the number of steps, or without a limit if `steps` is None."""
 
     def recall(self, lines: Array) -> Self:
-        """Return the state with the steps in these `lines`."""
+        """Return the state whose recorded steps are the rows of `lines`."""
 
 
 class Trail:
-    """A file with the finished steps of a tracker. Because of this file, all messages take the same time to save.
+    """A file with the finished steps of a tracker. With this file, saving takes the same time after every message.
 
     Every message rewrites the checkpoint, which would grow with the bases of all recorded steps. So the steps
     are in a second file, in records of equal length, and each new step replaces the oldest record. The
@@ -204,7 +209,10 @@ class Trail:
         self._done, self._mark = 0, float(secrets.randbelow(2**52))
 
     def add(self, state: Any) -> dict[str, Any]:
-        """Write the new steps, and return the values by which the checkpoint finds them."""
+        """Write the new steps, and return entries for the checkpoint's header, with which `read` finds the steps.
+
+        Return an empty dictionary if the state is not a `Recorder`.
+        """
         if not isinstance(state, Recorder):
             return {}
         if not state.record:
@@ -230,7 +238,10 @@ class Trail:
         return {"steps": steps}
 
     def read(self, header: Mapping[str, Any], keep: int) -> dict[str, Array]:
-        """Return the steps to which a checkpoint refers, as an array with the name "steps"."""
+        """Return the steps to which a checkpoint refers, as the array "steps", or an empty dictionary without steps.
+
+        Raise DataError if the file does not belong to the checkpoint, and ValueError if the header is not valid.
+        """
         steps = header["steps"]
         if steps is None:
             return {}
@@ -290,7 +301,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool = True) -> Iterator[IO[bytes]]:
-    """Open a stream to write a file. If the block fails, the old file stays unchanged.
+    """Yield a stream whose content replaces the file at the end of the block. If the block fails, the old file stays.
 
     Only its owner can read a `private` file. Without `sync`, the file may be damaged if the machine stops.
     """
@@ -439,7 +450,7 @@ def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
 
 @functools.lru_cache(maxsize=512)
 def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape, column order and dtype from the header of an array.
+    """Return the shape, column order and dtype from the header of an array. Raise ValueError if they are not valid.
 
     Results are cached, because headers repeat, and numpy runs Python's parser for each of them.
     """
@@ -465,7 +476,7 @@ def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str
 
 
 class _Archive(zipfile.ZipFile):
-    """A zip file that only its writer closes.
+    """A zip file that Python does not close when the object is deleted.
 
     If an interruption leaves the file half-written, Python's own class reports that the file cannot be
     closed, which hides the interruption.
@@ -518,7 +529,10 @@ def _types_of(kind: type) -> dict[str, Any]:
 
 
 def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
-    """Return the value of type `kind` that `pack` has converted to JSON values and arrays."""
+    """Return the value of type `kind` that `pack` has converted to JSON values and arrays.
+
+    Raise ValueError if a plain value has another type than its field.
+    """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     # Newer versions of numpy define NDArray as an alias.
     origin = typing.get_origin(getattr(origin, "__value__", None)) or origin

@@ -64,7 +64,7 @@ class Round:
 
     @property
     def words(self) -> str:
-        """A text with the number of clients that answered, the stage's figures and the traffic."""
+        """A text with the numbers of clients that answered and failed, the stage's figures and the traffic."""
         numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
         if self.failures:
             failed = f", {len(self.failures)} failed"
@@ -134,7 +134,10 @@ class History:
         return longer.newest(self.limit)
 
     def newest(self, most: int | None) -> History:
-        """Return the history with the latest rounds, at most `most`, and the totals of earlier rounds."""
+        """Return the history with at most the latest `most` rounds, and the totals of earlier rounds.
+
+        If `most` is None, the history is returned unchanged.
+        """
         if most is None:
             over = 0
         else:
@@ -175,7 +178,7 @@ class History:
         return self.gone.bytes_down + sum(r.bytes_down for r in self.rounds)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the rounds as plain dictionaries, after the totals of rounds that are no longer kept, if any."""
+        """Return the rounds as plain dictionaries. If earlier rounds are no longer kept, their totals come first."""
         if self.gone.rounds:
             gone = [{"gone": dict(vars(self.gone))}]
         else:

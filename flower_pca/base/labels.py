@@ -33,7 +33,7 @@ def clean(name: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def cleaned(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names in normal form. The tables of many clients have the same names, and copies of a table do."""
+    """Return the names in normal form. Results are cached, because the tables of many clients have the same names."""
     return tuple(map(clean, names))
 
 
@@ -153,7 +153,7 @@ def in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Return the text on one line, without its middle if it is longer than `most` characters."""
+    """Return the text on one line, with an ellipsis in place of its middle if it is longer than `most` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if len(line) <= most:
         return line
@@ -185,7 +185,7 @@ def size(number: float) -> str:
 
 
 def bounds(share: Array) -> str:
-    """Return the text of a share if only its bounds are known, for example "about 20%" or "20% to 30%"."""
+    """Return the text of a share with these two bounds, for example "about 20%", "20% to 30%" or "unknown"."""
     low, high = (round(100.0 * float(end)) for end in share)
     if low == 0 and high == 100:
         return "unknown"

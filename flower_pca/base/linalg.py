@@ -1,4 +1,6 @@
-"""Functions for subspaces, eigenvalues and medians. Z and U are d x p and orthonormal, unless a docstring differs.
+"""Functions for subspaces, eigenvalues and medians.
+
+Unless a docstring says otherwise, Z and U are d x p matrices with orthonormal columns.
 
 Medians are computed over clients, so that a minority of clients cannot move them far. A client with weight w counts
 like w clients.
@@ -19,7 +21,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 # When `fix_signs` chooses a sign, entries that differ from the largest entry by at most this share count as equal.
 _TIE = 1e-8
-# Directions shorter than this multiple of sqrt(d) eps theta_1 are rounding errors.
+# Directions shorter than this number times sqrt(d), eps and the largest Ritz value are rounding errors.
 _ROUNDING_MULTIPLE: Final = 16.0
 _DRAWN: Final = 2**16  # the number of random numbers that are drawn at a time
 # The smallest singular value, for columns of length 1, at which their products are accurate enough.
@@ -27,7 +29,8 @@ _SMALLEST_SINGULAR_VALUE: Final = 1e-4
 # If products of columns deviate by at most this from the products of orthonormal columns, the square of the deviation
 # is a rounding error.
 _SMALL_DEVIATION: Final = 1e-7
-# If the part of an orthonormal block along a basis is at most this, one projection makes the block orthogonal to it.
+# If the part of an orthonormal block along a basis is at most this, one projection makes the block orthogonal to the
+# basis.
 _LARGEST_OVERLAP: Final = 1e-5
 _ENTRIES: Final = 2**20  # the number of entries of a large matrix that are copied at a time
 _ROWS: Final = 1024  # the number of rows that are replaced at a time
@@ -50,7 +53,7 @@ def qr(Y: Array) -> tuple[Array, Array]:
 
 
 def orth(Y: Array) -> Array:
-    """Return an orthonormal matrix with as many columns as Y, whose span contains the span of Y."""
+    """Return an orthonormal matrix with as many columns as Y. Its span contains the span of Y."""
     if Y.size == 0:
         return qr(Y)[0]
     return _basis(*_reflect(Y), Y.dtype)
@@ -78,7 +81,7 @@ def _reflect(Y: Array) -> tuple[Array, Array, Array]:
     """
     lwork = _AT_ONCE * Y.shape[1]
     reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
-    # `np.sign` of a 0 on the diagonal would remove its column of Q.
+    # `np.sign` would return 0 for a 0 on the diagonal, which would erase this column of Q.
     return reflected, tau, np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
 
 
@@ -101,7 +104,7 @@ def complement(Y: Array, Q: Array) -> Array:
 
 
 def independent(Y: Array, floor: float) -> Array:
-    """Return an orthonormal basis of the directions of Y that are longer than `floor` (rank-revealing)."""
+    """Return the left singular vectors of Y with singular values above `floor`."""
     U, s, _ = np.linalg.svd(Y, full_matrices=False)
     return np.ascontiguousarray(U[:, s > floor])
 
@@ -139,8 +142,8 @@ def leading(stack: Array, width: int) -> Array:
 class SideBySide:
     """A collection of blocks of d rows, side by side in one matrix.
 
-    If there are many columns, they are replaced by d columns H with the same HH'. So many blocks need no
-    more memory than a few blocks.
+    If there are many columns, they are replaced by d columns H with the same HH'. Therefore, memory does not
+    grow with the number of blocks.
     """
 
     def __init__(self) -> None:
@@ -175,7 +178,7 @@ def norm2(E: Array) -> float:
 
 
 def median_of_few(values: Array) -> Array:
-    """Return the median along the first axis, which is short: to sort it takes a fifth of the time of `np.median`."""
+    """Return the median along a short first axis. Sorting takes only a fifth of the time of `np.median`."""
     ordered, middle = np.sort(values, axis=0), (len(values) - 1) // 2
     return np.asarray(np.mean(ordered[middle : len(values) // 2 + 1], axis=0))
 
@@ -251,9 +254,10 @@ def eigh_descending(H: Array) -> tuple[Array, Array]:
 
 
 def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
-    """Return at least the `count` largest eigenvalues and their eigenvectors, or all if the matrix is smaller.
+    """Return at least the `count` largest eigenvalues, largest first, and their eigenvectors.
 
-    For a large matrix, the other eigenvalues are not computed, which more than halves the cost.
+    All eigenvalues of a small matrix are returned. Those of a large matrix beyond `count` are not computed, which more
+    than halves the cost.
     """
     m = len(H)
     if m < _LARGE or 6 * count > m:
@@ -266,7 +270,7 @@ def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
 
 
 def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the Ritz values of C on span(Z), largest first, the Ritz vectors, their products with C, and residuals.
+    """Return Ritz values of C on span(Z), largest first, the Ritz vectors, their products with C, and residual norms.
 
     Y is C Z. The Ritz vectors are a rotation of Z.
     """
@@ -356,7 +360,7 @@ def subtract(Y: Array, Q: Array, W: Array) -> None:
 def next_block(
     S: Array, Q: Array, first: float, *, skew: float = 0.0, T: Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """Return B = orth((I - QQ')S), the next block of a Krylov space, with Q'S and B'S.
+    """Return B, Q'S and B'S, where B = orth((I - QQ')S) is the next block of a Krylov space.
 
     Directions that are only rounding errors are left out of B. These are directions shorter than 16 sqrt(d)
     eps `first`, where `first` is an estimate of the largest Ritz value. If S is already nearly orthogonal to
@@ -373,7 +377,7 @@ def next_block(
         off = inner(Q, block)
         if np.abs(off).max(initial=0.0) < _LARGEST_OVERLAP:
             if T is not None:
-                # The part along Q in the next block is about T off, divided by the smallest length in R.
+                # The part along Q in the next block is about T off, divided by the smallest singular value of R.
                 grown = T @ off / max(float(np.linalg.norm(R, -2)), floor)
                 off = _subtract_projection(block, Q, off, grown, skew)
             else:
@@ -403,7 +407,8 @@ def _subtract_projection(block: Array, Q: Array, off: Array, grown: Array, skew:
     """
     squares, V = eigh_descending(off.T @ off + grown.T @ grown)
     count = int(np.sum(squares > skew**2))
-    # Directions are left out only if rounding cannot hide one, and if this saves at least half of the columns.
+    # Directions are left out only if rounding errors cannot hide a larger direction, and if this saves at least half of
+    # the columns.
     if squares[0] * np.finfo(float).eps < skew**2 and 2 * count <= len(V):
         V = V[:, :count]
         some = off @ V
@@ -467,7 +472,10 @@ def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:
-    """Return a close lower bound on the largest eigenvalue of a positive matrix, from a few power steps."""
+    """Return a close lower bound on the largest eigenvalue of a positive semidefinite matrix, from a few power steps.
+
+    `product` is a function that multiplies the d x d matrix by a block.
+    """
     Z = random_basis(d, min(4, d), seed=0)
     for _ in range(steps - 1):
         Z = orth(product(Z).astype(np.float64))
@@ -489,7 +497,10 @@ def about_norm2(T: Array) -> float:
 
 
 def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:
-    """Return the k leading eigenvalues of a positive matrix, largest first, and their eigenvectors, by ARPACK."""
+    """Return the k largest eigenvalues of a positive semidefinite matrix, largest first, and their eigenvectors.
+
+    `product` is a function that multiplies the d x d matrix by a block. ARPACK computes the eigenvalues.
+    """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     def apply(z: Array) -> Array:
@@ -533,7 +544,10 @@ class Power:
         return cls(U, None, U)
 
     def step(self, Y: Array, qr_every: int) -> Power:
-        """Return the iteration after Y = C block + W. The block is orthonormalized after every `qr_every` products."""
+        """Return the iteration after a product. Y is C times the block, possibly with noise.
+
+        The block is orthonormalized after every `qr_every` products.
+        """
         inside = self.inside + 1
         product = Y if inside == 1 else self.product
         if inside < qr_every:

@@ -26,12 +26,12 @@ OPTIONS: Final[Mapping[str, str]] = {
     **{name: f"--{name.replace('_', '-')}" for name in _OTHER_OPTIONS},
     "source": "--limits",
 }
-ANY: Final = "..."  # a placeholder for a value that only the reader knows
+ANY: Final = "..."  # a placeholder for a value that the reader must fill in
 
 _MARK: Final = re.compile("\x02(.*?)\x03", re.DOTALL)
 
-# Advice is a list of its kind and its arguments, for example ["option", "scale", "std"], ["reading", "decimal", ","] or
-# ["apart", ["ward"]].
+# A piece of advice is a list of its kind and its arguments, for example ["option", "scale", "std"],
+# ["reading", "decimal", ","] or ["apart", ["ward"]].
 Advice: TypeAlias = list[Any]
 
 
@@ -86,12 +86,12 @@ def marks_of(text: str) -> str:
 
 
 def in_words(text: str, name: Callable[[Advice], str]) -> str:
-    """Return a message in which each marked advice is replaced by the text that the function `name` returns for it."""
+    """Return a message with each marked piece of advice replaced by the text that `name` returns for this advice."""
     return _MARK.sub(lambda found: name(json.loads(found[1])), marks_of(text))
 
 
 def in_python(advice: Advice) -> str:
-    """Return the text of an advice for Python: a keyword or a method."""
+    """Return the text of a piece of advice for Python, for example `missing="mean"`."""
     match advice:
         case ["option", name]:
             return str(name)
@@ -110,7 +110,10 @@ def in_python(advice: Advice) -> str:
 
 
 def in_run_config(advice: Advice) -> str:
-    """Return the text of an advice for Flower's run-config, for example `n-components=2` or `scale="std"`."""
+    """Return the text of a piece of advice for Flower's run-config, for example `n-components=2`.
+
+    Advice that a run-config cannot express is returned as for Python.
+    """
     match advice:
         case ["option", name]:
             return str(name).replace("_", "-")

@@ -70,14 +70,14 @@ def with_article(noun: str) -> str:
 def brief(self: Any) -> str:
     """Return a one-line description of a dataclass or named tuple, without any rows.
 
-    The description shows the fields that differ from their defaults. Classes use this function as `__repr__`.
+    For a dataclass, only the fields that differ from their defaults are shown. Classes use this function as `__repr__`.
     """
     parts = ", ".join(f"{name}={shown(value)}" for name, value in _shown_fields(self))
     return f"{type(self).__name__}({parts})"
 
 
 def _same(value: object, usual: object) -> bool:
-    """Return whether a value is the default. Arrays are not compared, because numpy compares entry by entry."""
+    """Return whether a value equals the default `usual`. Arrays are not compared, because numpy compares entries."""
     if value is usual:
         return True
     plain = isinstance(value, str | bool | int | float) or (isinstance(value, Sized) and not len(value))

@@ -1,4 +1,4 @@
-"""Signatures of functions with `**settings: Unpack[SomeTypedDict]`, in which every keyword is listed."""
+"""Signatures that list every keyword of a function with the parameter `**settings: Unpack[SomeTypedDict]`."""
 
 from __future__ import annotations
 

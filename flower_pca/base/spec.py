@@ -27,7 +27,11 @@ def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_more(text: str, name: str, values: Sequence[object] | str | float) -> str:
-    """Return the spec with one more parameter. If the spec has a list with this name, the values are appended to it."""
+    """Return the spec with this parameter added.
+
+    If the spec already has the parameter, a list of values is appended to its list, and any other value replaces its
+    value.
+    """
     call = ast.parse(text.strip(), mode="eval").body
     if isinstance(call, ast.Name):
         call = ast.Call(call, [], [])
@@ -42,7 +46,10 @@ def with_more(text: str, name: str, values: Sequence[object] | str | float) -> s
 
 
 def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    """Return the name of a spec, a tuple of its values without names (at most one), and its parameters by name."""
+    """Return the name of a spec, a tuple of its values without names (at most one), and its parameters by name.
+
+    Raise ConfigError for an invalid spec.
+    """
     try:
         if not isinstance(text, str):
             raise ValueError("not a spec")
@@ -70,7 +77,8 @@ def _unreadable(text: object, what: str, rule: str) -> ConfigError:
 def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule: str) -> Callable[..., T]:
     """Return the function in the table that a spec string names, with its keyword-only parameters bound.
 
-    A value without a name belongs to the first parameter, as in "dirichlet(0.3)".
+    A value without a name belongs to the first parameter, as in "dirichlet(0.3)". Raise ConfigError if the spec is
+    invalid, if the table does not have its name, or if parameters are unknown or missing.
     """
     name, first, values = _read(text, what, rule)
     if name not in table:

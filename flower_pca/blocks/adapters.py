@@ -34,8 +34,8 @@ from flower_pca.blocks.source import (
 from flower_pca.blocks.tensors import in_memory, is_tensor
 
 # If a block has at least this many rows, an array that is stored by columns is used without a copy. Blocks of wide
-# tables have fewer rows, and so only short stretches of many columns: a run on 3,000 x 2,000 numbers stored by columns
-# took 1.2 times as long as on a copy stored by rows.
+# tables have fewer rows. If a wide table is stored by columns, a block consists of many short stretches of memory, and
+# reading them is slow: a run on 3,000 x 2,000 numbers took 1.2 times as long as on a copy stored by rows.
 _STRETCH: Final = 256
 _ACCEPTED: Final = (
     "Give an array, a data frame, a scipy sparse matrix, a torch tensor or DataLoader, a dataset of h5py or zarr, an "
@@ -87,7 +87,7 @@ def of(X: Any, who: str = "the rows") -> Blocks:
 
 
 def is_stored(X: Any) -> bool:
-    """Return whether rows are stored outside memory, so that they must be read in pieces."""
+    """Return whether only an adapter can read these rows, for example because they are in a file or a loader."""
     if hasattr(X, "pieces") or _storage(X) is not None:
         return True
     return gives_slices(X) and not (hasattr(X, "tocsr") or hasattr(X, "columns"))
@@ -103,7 +103,7 @@ _STORAGE: Final[tuple[tuple[Callable[[Any], bool], _Adapter], ...]] = (
 
 
 def _storage(X: Any) -> _Adapter | None:
-    """Return the adapter for rows that are not an array in memory, or None for all other objects."""
+    """Return the adapter for a tensor, a loader, a CSR group, or parquet or Arrow data, or None for other objects."""
     if hasattr(X, "__array_interface__"):  # This check comes first because a simulation has thousands of arrays.
         return None
     return next((adapter for known, adapter in _STORAGE if known(X)), None)
@@ -164,7 +164,11 @@ class Sliced(Stored):
         return strides is not None and strides[0] < strides[1]
 
     def pieces(self) -> Iterator[Any]:
-        """Yield pieces of about 16 MB that consist of whole chunks. CSR in memory is cut without a copy."""
+        """Yield the rows in pieces.
+
+        A dense array in memory is a single piece, and CSR in memory is cut without a copy. Other rows are read in
+        pieces of about 16 MB that consist of whole chunks.
+        """
         if self.sparse:
             yield from parts_of(self._X)
             return
@@ -197,7 +201,7 @@ class Sliced(Stored):
 
 
 def only_block(source: Blocks) -> Array | None:
-    """Return the rows of a source if they are an array in memory that is a single block without a copy, or None."""
+    """Return the rows of a source as an array if they are a single block in memory. Otherwise, return None."""
     found = source.array if isinstance(source, Sliced) else None
     if found is None or len(found) > rows_of_a_block(found.shape[1], found.dtype) or native(found) is not found:
         return None
@@ -254,7 +258,7 @@ def picked(source: Blocks, columns: Array) -> Blocks:
         return of(picked_sparse(source, columns))
     if isinstance(source, Picked):
         whole, places = source.source, source.columns[columns]
-        # The columns of a frame are sorted by name first, and then often picked in the order of the frame again.
+        # A client sorts its columns by name, and then a run often requests them in their original order.
         if np.array_equal(places, np.arange(whole.shape[1])):
             return whole
         return Picked(whole, places)
@@ -273,7 +277,7 @@ def pick(block: Array, columns: Array) -> Array:
 
 @dataclass(frozen=True)
 class RowSubset(Stored):
-    """The rows of a source with these increasing indices, which are selected while the pieces are read."""
+    """Some rows of a source, which are selected while it is read. `rows` holds their indices in increasing order."""
 
     source: Blocks
     rows: Array
@@ -326,7 +330,7 @@ def take(source: Blocks, rows: Array) -> Any:
 
 @dataclass(frozen=True)
 class Joined(Stored):
-    """Several sources joined into one, whose rows follow one another."""
+    """The rows of several sources, one source after another."""
 
     sources: tuple[Blocks, ...]
 

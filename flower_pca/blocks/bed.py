@@ -1,4 +1,4 @@
-"""Decode the genotypes of a PLINK .bed file, which have two bits per entry, while the file is read.
+"""Decode genotypes while a PLINK .bed file is read. The file stores two bits per entry.
 
 An entry is the number of copies of an allele. The file stores one variant after another, with four people per byte, and
 a lookup table decodes the four people of a byte. Products use blocks of columns, which are fast because they fit the
@@ -22,13 +22,13 @@ EACH: Final = 4  # number of people in a byte
 _LOOKED_UP: Final = 2**15  # number of bytes decoded at a time, whose indices fit the processor's cache
 _PIECE: Final = 2**22  # number of bytes of the file in a piece
 _ENTRIES: Final = 2**18  # number of entries in a block of columns
-_PEOPLE: Final = 2**12  # maximum number of people in a block, so that products can be added up in single precision
+_PEOPLE: Final = 2**12  # maximum number of people in a block, so that single precision is enough to sum products
 _OTHER: Final = 256  # The lookup table counts the second allele in the rows from this position on.
 _GONE: Final = np.uint8(0b01010101)  # the byte of four missing values
 _CODE: Final = np.uint8(0b11)  # a mask of the bits of one person
 _ALL: Final = np.uint8(255)  # a mask of the bits of all four people in a byte
 _PLACES: Final = np.array([0, 2, 4, 6], dtype=np.uint8)  # the first bit of each of the four people in a byte
-_BITS: Final = 20  # number of bits for each of three tallies that share a number
+_BITS: Final = 20  # number of bits for each of three tallies that share one integer
 # These are the numbers of copies of the first allele for the four codes. The second code is a missing value.
 _COPIES: Final = np.array([2.0, np.nan, 1.0, 0.0])
 
@@ -119,14 +119,14 @@ class Bed(Stored):
                     yield decoded[places]
 
     def _stretches(self, at_once: int) -> Iterator[tuple[int, int]]:
-        """Yield the first person of each stretch to read, who begins a byte, and the person after its last person."""
+        """Yield the first person of each stretch to read, at the start of a byte, and the person after the last."""
         if len(self._rows):
             end = int(self._rows[-1]) + 1
             for first in range(int(self._rows[0]) // EACH * EACH, end, at_once):
                 yield first, min(first + at_once, end)
 
     def _between(self, first: int, last: int) -> tuple[slice, Any]:
-        """Return the slice of rows that are among these people of the file, and their positions among these people."""
+        """Return the slice of rows for the people `first` to `last` - 1, and their positions relative to `first`."""
         a, b = map(int, np.searchsorted(self._rows, (first, last)))
         places = self._rows[a:b] - first
         if a < b and places[-1] - places[0] == b - 1 - a:
@@ -134,7 +134,7 @@ class Bed(Stored):
         return slice(a, b), places
 
     def _decoded(self, packed: Array) -> Array:
-        """Return the people in these bytes, which have a line for each column, as decoded rows."""
+        """Return decoded rows, one per person, from bytes with one line per column."""
         d, width = packed.shape
         room = np.empty((d, width, EACH), dtype=self.dtype)
         step = max(_LOOKED_UP // max(width, 1), 1)
@@ -148,9 +148,9 @@ class Bed(Stored):
         np.take(copies, places, axis=0, mode="clip", out=room)
 
     def _blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
-        """Yield blocks of columns as bytes, with the slice of columns, the first person and the person after the last.
+        """Yield blocks of columns: the slice of columns, the first person, the person after the last, and the bytes.
 
-        People that are not rows have missing values.
+        In the bytes, the entries of people that are not rows are missing values.
         """
         d, packed = self.shape[1], self._packed()
         for first, last in self._stretches(_PEOPLE):
@@ -188,7 +188,7 @@ class Bed(Stored):
             yield columns, rows, entries[:, places], (lines[each], np.searchsorted(self._rows, people) - rows.start)
 
     def _decoded_blocks(self, copies: Array) -> Iterator[tuple[slice, int, int, Array, Array]]:
-        """Yield blocks of columns, decoded with the lookup table `copies`, and their bytes in the file."""
+        """Yield the values of `_blocks`, with the decoded entries before the bytes. `copies` is the lookup table."""
         room = np.empty(0, dtype=copies.dtype)
         for columns, first, last, packed in self._blocks():
             size = packed.size * EACH

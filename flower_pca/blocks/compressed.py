@@ -21,7 +21,7 @@ def is_compressed(X: Any) -> bool:
 
 
 def _encoding(group: Any) -> str:
-    """Return the encoding of the matrix in a group, from the attribute that new or old versions of anndata write."""
+    """Return the encoding of the matrix in a group, from an attribute written by anndata, or "" if it has none."""
     attributes = getattr(group, "attrs", None)
     if attributes is None or not hasattr(group, "keys"):
         return ""
@@ -87,10 +87,10 @@ class Compressed(Stored):
     def _between(self, a: int, b: int, indptr: Array) -> Any:
         """Return the rows with the stored entries from `a` up to, but not including, `b`.
 
-        In a separate function, no variable keeps a piece in memory while the next piece is read.
+        This is a separate function, so that no variable keeps a piece in memory while the next piece is read.
         """
         data, indices = (np.asarray(self._group[name][a:b]) for name in ("data", "indices"))
-        # scipy does not check the indices, and would access memory beyond its arrays.
+        # scipy does not check the indices. An invalid index would make it access memory beyond its arrays.
         if indices.size and not 0 <= indices.min() <= indices.max() < self.shape[1]:
             raise DataError(
                 f"The sparse matrix of {self._who} has entries outside its {self.shape[1]:,} columns. Write the file "

@@ -29,7 +29,7 @@ def is_grouped(X: Any) -> bool:
 
 
 class Groups(Stored):
-    """The rows of numbers in some columns of a parquet or Arrow file, with NaN for missing values.
+    """The rows in some numeric columns of a parquet or Arrow file, with NaN for missing values.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Groups(Stored):
     @classmethod
     def of(cls, X: Any, who: str = "the rows") -> Groups:
         """Return all columns of a pyarrow object. Raise a DataError if a column holds no numbers."""
-        # A parquet file has a schema of its own in addition to the Arrow schema, which is needed here.
+        # The Arrow schema is needed here. The attribute `schema` of a parquet file is another kind of schema.
         schema = getattr(X, "schema_arrow", X.schema)
         kinds = {field.name: field.type for field in schema}
         for name, kind in kinds.items():
@@ -73,12 +73,12 @@ class Groups(Stored):
         return cls(lambda: X, list(kinds), number_of_rows(X), single=is_single(kinds.values()))
 
     def pieces(self) -> Iterator[Array]:
-        """Yield batches of rows."""
+        """Yield the rows as arrays, batch by batch."""
         of_a_piece, stop = rows_of_a_piece(self.shape[1], self.dtype), self._start + self.shape[0]
         for batch in batches(self._opened(), self._columns, of_a_piece, self._start, stop):
             rows = np.empty((batch.num_rows, len(self._columns)), dtype=self.dtype)
             for j, column in enumerate(self._columns):
-                # A safe cast would refuse whole numbers above 2^53, which only lose their last digits.
+                # A safe cast would refuse whole numbers above 2^53. This cast only rounds their last digits.
                 values = batch.column(column).cast("double", safe=False)
                 rows[:, j] = values.to_numpy(zero_copy_only=False)
             yield rows
@@ -97,7 +97,7 @@ def is_single(kinds: Any) -> bool:
 def batches(opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop: int | None = None) -> Iterator[Any]:
     """Yield the rows of a file or table from `start` up to, but not including, `stop`, as record batches.
 
-    Of a parquet file, only these columns are read. Groups that contain none of the rows are not read.
+    Only these columns of a parquet file are read. Groups that contain none of the rows are not read.
     """
     first = 0
     for n, read in _groups(opened, columns, rows):

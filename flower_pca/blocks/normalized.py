@@ -1,7 +1,8 @@
 """Normalize counts, such as the molecules of each gene in a cell, so that rows can be compared.
 
-Each row is divided by its sum and multiplied by a target, and its entries are replaced by logarithms. This needs only
-the row itself, so a site can do it without other sites. Zeros stay zeros, so sparse rows stay sparse.
+On request, each row is divided by its sum and multiplied by a target, and each entry x is replaced by log(1 + x). The
+result depends on the row only, so a site can normalize its rows without other sites. Zeros stay zeros, so sparse rows
+stay sparse.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
 
 
 def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool = False) -> Any:
-    """Return rows that are scaled to a common sum, with log1p of their entries on request.
+    """Return the rows, scaled to a common sum if `normalize` is given, and with log1p of entries if `log` is true.
 
     The result is in memory if the given rows are in memory, and otherwise a source.
 

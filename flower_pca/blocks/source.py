@@ -1,8 +1,8 @@
-"""Define `Blocks`, the protocol by which all computations read rows, and the sizes of pieces and blocks.
+"""Define `Blocks`, the protocol through which all computations read rows, and the sizes of pieces and blocks.
 
 The size of a *piece* suits the storage. A piece has about 16 MB and consists of whole chunks, because many short reads
-from a chunked file are slow. The size of a *block* suits the processor's cache. `cut` cuts pieces into blocks. Blocks
-begin at the same rows for any pieces, so all sources of the same rows give identical results.
+from a chunked file are slow. The size of a *block* suits the processor's cache. `cut` cuts pieces into blocks. The
+rows at which blocks begin do not depend on the pieces, so all sources of the same rows give identical results.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def worked_on(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of blocks of rows that are stored in this type.
+    """Return the type in which computations use blocks of rows that are stored in this type.
 
     Floats get the precision of products. Other types are only converted to the native byte order.
     """
@@ -175,7 +175,7 @@ def worked_on(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
-    """Yield the rows of pieces, which may have any lengths, in blocks of `rows` rows. The last block may be shorter."""
+    """Yield blocks of `rows` rows from pieces of any lengths. The last block may be shorter."""
     left: Array | None = None
     for piece in pieces:
         start = 0
@@ -196,7 +196,7 @@ def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
 
 
 def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
-    """Yield the first row and the end row of each piece of CSR. The pieces do not depend on the storage of the rows."""
+    """Yield the first row of each piece of CSR and the row after its last. Pieces are the same for any storage."""
     start, n = 0, len(indptr) - 1
     while start < n:
         stop = max(_end(indptr, start, _ENTRIES), start + 1)
@@ -205,7 +205,7 @@ def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
 
 
 def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows of a CSR matrix, given in pieces, in new pieces with the boundaries that `cut_sparse` chooses.
+    """Yield the pieces of a CSR matrix that `cut_sparse` would choose, from pieces of any lengths.
 
     At most two pieces are in memory at a time.
     """
@@ -227,7 +227,7 @@ def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
 
 
 def _end(indptr: Array, start: int, room: int) -> int:
-    """Return the end row of a piece of CSR that begins at `start` and may have `room` stored entries."""
+    """Return the row after the last of a piece of CSR that begins at row `start` and may have `room` entries."""
     return int(np.searchsorted(indptr, indptr[start] + room, side="right")) - 1
 
 

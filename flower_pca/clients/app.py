@@ -72,14 +72,14 @@ def register(
     mods: Sequence[Any] = (),
     **keywords: Any,
 ) -> None:
-    """Add PCA to a ClientApp that has functions of its own, as the actions "train.pca", "evaluate.pca", "query.pca".
+    """Add the PCA actions "train.pca", "evaluate.pca" and "query.pca" to a ClientApp with functions of its own.
 
-    Give the strategy the same `action`.
+    The strategy must be given the same `action`.
 
     Parameters
     ----------
     app : ClientApp
-        The ClientApp, of the message API (without client_fn).
+        An app that uses Flower's message API, and therefore has no client_fn.
     load : Load
         A function that returns the rows of a node from the node's context. It is called once for each run, node and
         process. A process keeps the rows of the last eight nodes that it served.
@@ -130,7 +130,7 @@ def register(
     _list_action(app, action)
 
 
-# The PCA actions of each app. If a server asks for an action that the app does not have, it can request this list.
+# The PCA actions of each app. A server that has asked for a missing action can request this list.
 _ACTIONS: Final[WeakKeyDictionary[ClientApp, list[str]]] = WeakKeyDictionary()
 
 
@@ -147,10 +147,10 @@ def _list_action(app: ClientApp, action: str) -> None:
 
 
 class _MessageHandler:
-    """A handler of a node's messages. The node's own client answers them, or the clients that the node hosts.
+    """A handler that passes a node's messages to the node's own client, or to the clients that the node hosts.
 
-    After any error, the server gets a text that this package has written. Flower would send the text of an
-    uncaught exception unchanged, and that text may contain data.
+    After an error, the server gets only texts written by this package. Flower would send the text of an uncaught
+    exception unchanged, and this text may contain data.
 
     Parameters
     ----------
@@ -174,15 +174,15 @@ class _MessageHandler:
             parameters, config = wire.open_request(message.content, kind)
             returned = clients.answer(kind, parameters, config, context)
         except RefusalError:
-            # This refusal comes from a node that hosts clients, so no answer can contain it. Its text is already
-            # meant for the server, and Flower sends this text.
+            # A node that hosts clients could not answer for any of them, so there is no answer to put the refusal in.
+            # Flower sends the text of this exception, which is already written for the server.
             raise
         except Exception as error:
             returned = clients.refuse(error, kind, config, context)
         return Message(wire.write_reply(kind, *returned, layout=layout), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
-        """Return the properties that the node tells the server before a run."""
+        """Return the reply with the properties that the server requests from the node before a run."""
         try:
             if hosted := self._hosts(context):
                 from flower_pca.hosting import messages
@@ -194,7 +194,7 @@ class _MessageHandler:
         return Message(wire.write_properties(properties), reply_to=message)
 
     def _host(self, content: Content, kind: str, context: Context, hosted: Sequence[int]) -> Content:
-        """Return the answers of the clients that a node hosts."""
+        """Return the content of the reply, with the answers from all clients that the node hosts."""
         from flower_pca.hosting import node  # Imported here because no other node needs it.
 
         try:
@@ -227,7 +227,7 @@ class NodeClients:
         self._clients = Cache(_CACHED)
 
     def client(self, context: Context) -> PCAClient:
-        """Return the node's client, which is created when its first message reaches this process."""
+        """Return the node's client. It is created when the node's first message reaches this process."""
         # Clients of one virtual node share a node id, but have different partition-ids.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         known: PCAClient = self._clients.get(key, lambda: self._begin(context))
@@ -255,11 +255,11 @@ class NodeClients:
         return served.fit(parameters, config)
 
     def words(self, error: Exception, context: Context) -> str:
-        """Return the text about an error that the server may see."""
+        """Return a description of an error that is safe to show to the server."""
         return words_for_server(error, discreet=self._discreet(context))
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
-        """Return a refusal, in the form of fit or evaluate, if a node's client could not be created or has failed."""
+        """Return a refusal because of this error, in the form that the client's fit or evaluate returns."""
         first: Any = []
         if kind == wire.EVALUATE:
             first = 0.0

@@ -63,11 +63,11 @@ from flower_pca.wire import records
 _MAY_SPLIT_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
 # The name of the record in a node's state that holds a digest of the rows at the start of each run
 _BEGAN: Final = "flower_pca.rows"
-_RUNS: Final = 16  # the number of newest runs that this record keeps
+_RUNS: Final = 16  # the maximum number of runs in this record; older runs are removed
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
-    """Return a node's rows without the path and the text of their file, because no message may contain these."""
+    """Return a node's rows without the path and the text cells of their file, because these must not leave the node."""
     if isinstance(data, LocalData | Stream):
         return data
     rows = Table.of(data, who=checks.NODE)
@@ -94,7 +94,13 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
 
 
 def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
-    """Return the rows with ids from `column`, which names a column of the table or file, or the index of the table."""
+    """Return the rows with the values of `column` as ids. `column` is a column of the table, or the table's index.
+
+    Raises
+    ------
+    ConfigError
+        If the rows have no such column.
+    """
     cells = rows.texts.get(column)
     if cells is None and rows.names is not None and column in rows.names and isinstance(rows.values, np.ndarray):
         cells = rows.values[:, rows.names.index(column)]
@@ -120,9 +126,9 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
     Parameters
     ----------
     data : LocalData or Stream
-        The node's rows, without the parts of the file that no message may contain.
+        The node's rows, as `node_rows` returns them.
     loaded
-        The rows as they were loaded, with their line numbers in the file.
+        The rows as they were loaded. They still have their line numbers in the file.
     """
     if not isinstance(data, LocalData):
         return
@@ -141,9 +147,17 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
 
 
 def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
-    """Return the columns that a message asks for: the named columns, or all columns if the message names none.
+    """Return the node's data with only the columns that a message names, or with all columns if it names none.
 
-    Without names, every column must be numeric.
+    If the message names no columns, all columns must be numeric. In a run over columns, the result has the columns
+    as rows.
+
+    Raises
+    ------
+    RefusalError
+        If a column is missing, contains text, or may not be used according to the node's rules.
+    ProtocolError
+        If the message does not fit a run over columns.
     """
     names, split = request.frame.names, request.frame.split
     if split is not None or rules.split_columns or request.stage in _MAY_SPLIT_COLUMNS:
@@ -279,13 +293,13 @@ class PCAClient(NumPyClient):
         self._settle(context)
 
     def within(self, context: Context) -> PCAClient:
-        """Return the same client for another context of its node, without the checks that are already done."""
+        """Return a copy of this client for another context of its node. The rules are not checked again."""
         client = copy.copy(self)
         client._settle(context)
         return client
 
     def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:
-        """Answer one message of a strategy."""
+        """Return the answer to a train message from a strategy, or a refusal."""
         try:
             request = wire.read_request(parameters, config)
             arrays, n, memory = self._answer(request)
@@ -298,7 +312,7 @@ class PCAClient(NumPyClient):
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
-        """Answer an evaluate message of a strategy with the mean squared reconstruction error of the rows."""
+        """Return the mean squared reconstruction error of the rows, as the answer to an evaluate message."""
         try:
             request = wire.read_request(parameters, config)
             if request.stage != wire.EVALUATE:
@@ -339,7 +353,7 @@ class PCAClient(NumPyClient):
             if frame.covariates is not None and frame.covariates.names:
                 frame = frame.with_names((rows.names or ())[: -len(frame.covariates.names)])
             elif frame.names is not None:
-                # If the frame names a text column, the rows have the columns made from this text column instead.
+                # If the frame names a text column, the rows contain the columns derived from the text column instead.
                 frame = frame.with_names(rows.names, frame.split)
             data = self._lots.in_frame(rows, frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -350,7 +364,8 @@ class PCAClient(NumPyClient):
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
         self._save_local_result(request, data, after)
-        # Under masks, the answer itself has a digest of the messages on which the memory depends, so no report follows.
+        # Under masks, the answer already contains a digest of the messages on which the memory depends, so the report
+        # is empty.
         memory: wire.Config = {}
         if request.stage != messages.STAGE:
             memory = wire.write_memory(before, after)
@@ -392,8 +407,8 @@ class PCAClient(NumPyClient):
     def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:
         """Refuse to continue a run if the node's file has changed since the run's first message.
 
-        Otherwise, answers from both files would be summed. A node that keeps a copy of its rows needs no check, because
-        it always answers from the copy.
+        Otherwise, the server would combine answers from the old file and the new file. A node that keeps a copy of its
+        rows needs no check, because it always answers from the copy.
         """
         rules, context = self._rules, self._context
         at_rest = isinstance(rows, LocalData) and request.frame.split is None and not limits.is_silent(request.stage)
@@ -404,8 +419,8 @@ class PCAClient(NumPyClient):
         mark = f"{whole.fingerprint():x} {whole.n} {whole.names}"
         known = {key: str(value) for key, value in records.values_in(context.state, _BEGAN).items()}
         if self._began is not None:
-            # After a restart of the node, or if a run continues from a checkpoint, the context is new. So the file is
-            # read as well.
+            # After a restart of the node, or if a run continues from a checkpoint, the context is empty. Therefore, the
+            # digests are also read from the file in memory_dir.
             known = folders.began(self._began) | known
         run = hashlib.blake2s(request.run.encode(), digest_size=8).hexdigest()
         if run in known and known[run] != mark:
@@ -423,8 +438,8 @@ class PCAClient(NumPyClient):
         memory = Memory()
         if self._store is not None:
             memory = self._store.load(request.run)
-        # Under noise or masks, a repeated message also gets the newest memory, because secrets and privacy budget that
-        # were spent once must remain spent.
+        # Other stages answer a repeated message from the memory before its first answer. Under noise or masks, the
+        # newest memory is used, because secrets and privacy budget must not be spent twice.
         if NOISE in request.layers or request.stage == messages.STAGE:
             return memory.newest(request.run)
         return memory.at(request.run, request.number)
@@ -432,7 +447,7 @@ class PCAClient(NumPyClient):
     def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """Return the answer and the new memory of the stage's client half.
 
-        If a masked sum gets no answer, the loss is counted in the ledgers.
+        If the client cannot answer under masks, the loss is counted in the ledgers.
         """
         try:
             return client_half.answer(
@@ -488,7 +503,7 @@ class PCAClient(NumPyClient):
                 files.write(place, "own result", header, own, private=True)
 
     def _settle(self, context: Context | None) -> None:
-        """Take the node's number, its name and the paths of its files from the context."""
+        """Set the attributes that depend on the context, such as the node's number, its name and its file paths."""
         self._context = context
         rules = self._rules
         self._key, self._name = wire.NO_KEY, ""

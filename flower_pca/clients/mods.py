@@ -46,7 +46,7 @@ def require_mods_that_only_read(app: ClientApp, mods: Sequence[Any]) -> list[Any
 
 
 def _names_of(mod: Any) -> Iterator[str]:
-    """Yield the name of a mod's function, and the names of its class and base classes."""
+    """Yield the name of a mod's function, and the names of the mod's class and base classes."""
     while isinstance(mod, functools.partial):
         mod = mod.func
     function = getattr(inspect.unwrap(mod), "__func__", inspect.unwrap(mod))  # The mod may be a bound method.

@@ -18,7 +18,7 @@ from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 
 _OWN: Final = frozenset(BOTH)
-_NEWEST: Final = "party columns"  # the cache key of the newest view of the columns as rows
+_NEWEST: Final = "party columns"  # the cache key of the most recent PartyColumns, a view with the columns as rows
 _OPERATOR: Final = "Ask the node's operator."
 
 
@@ -54,7 +54,7 @@ def check(request: wire.Request, rules: Rules) -> None:
 
 
 def _check_layout(request: wire.Request) -> None:
-    """Refuse a frame or noise in a message about columns."""
+    """Refuse a message about columns if it has a center, a scale, column names or noise."""
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         raise ProtocolError(
             f"The server sent a center or a scale in a run over columns, but each node uses its own. {OTHER_SERVER}"
@@ -78,7 +78,10 @@ def _check_rows(stage: str | None, rules: Rules) -> None:
 
 
 def _serves(stage: str) -> bool:
-    """Return whether a run over columns may use this stage, because its answers contain only products and a count."""
+    """Return whether a run over columns may use this stage.
+
+    A stage of an algorithm for rows may be used if its answers contain only products and a count.
+    """
     return stage in _OWN or (stage in registry.STAGES and registry.STAGES[stage].products_only)
 
 
@@ -88,7 +91,13 @@ def only_columns(rules: Rules) -> bool:
 
 
 def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
-    """Return the node's rows, or its columns as rows in a run over columns. The newest view is cached."""
+    """Return the node's rows, or in a run over columns a view with its columns as rows. The last view is cached.
+
+    Raises
+    ------
+    RefusalError
+        If a run over columns asks for the rows of a stream.
+    """
     split = request.frame.split
     if split is None or isinstance(data, PartyColumns):
         return data

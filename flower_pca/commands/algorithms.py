@@ -50,7 +50,7 @@ def run_compare(given: argparse.Namespace) -> int:
     place = common.folder(given.out, data=given.data)
     specs = specs_in(_DEFAULT if given.algorithms is None else given.algorithms)
     for spec in specs:
-        registry.make(spec)  # This reports a wrong spec before the data is read, which may take long.
+        registry.make(spec)  # A wrong spec is reported before data are read, because reading may take long.
     checks.components(given.components)
     shards = common.clients_of(given)
     common.name_sites_without_rows(common.by_site(shards))
@@ -100,7 +100,7 @@ def _run_each(
     """
     from flower_pca.comparison import compare, slow
 
-    center = given.center is not False  # All algorithms use the same frame, so that their results are comparable.
+    center = given.center is not False  # By default, all algorithms center, so that their results are comparable.
     left: dict[str, int] = {}
     if given.algorithms is None:
         left = slow(

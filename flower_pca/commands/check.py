@@ -105,7 +105,10 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _trial_run(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hints: list[str]) -> list[str]:
-    """Try the requested run without writing files. Return these hints together with the hints of the run."""
+    """Try the requested run without writing files. Return these hints together with the hints of the run.
+
+    If the run ends in an error, add the error to `read.errors`, and return only these hints.
+    """
     from flower_pca.hints.repeats import without_repeats
     from flower_pca.simulation import simulate
 
@@ -131,7 +134,7 @@ def _config(given: argparse.Namespace, *, n_components: int) -> PCAConfig:
 
 
 def _error_about_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
-    """Return the error, if any, that the run would raise about missing values because --missing is not set."""
+    """Return a list with the error about missing values that the run would raise without --missing, or []."""
     if (
         given.missing is not None or _default_missing(given) == "error"
     ):  # In this case, the trial run reports missing values.
@@ -256,9 +259,9 @@ def _read_files(given: argparse.Namespace) -> _Read:
 
 
 def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
-    """Return the errors about columns of words if all of them have so few different words that a run could code them.
+    """Return the errors about columns of words if all of these columns have so few words that a run could code them.
 
-    If other columns are unusable as well, issue warnings instead, which become hints.
+    Otherwise, return [], and issue the errors about columns with few words as warnings, which become hints.
     """
     from flower_pca.data import sources
 

@@ -330,7 +330,8 @@ def writing(place: Path) -> Iterator[Path]:
 def progress(what: str) -> Iterator[Callable[[Driven], None]]:
     """Yield a function to call after every round.
 
-    The function shows the round on stderr, and ends the run if Python has lost a Ctrl-C.
+    The function shows the round on stderr. If Python has dropped the exception of a Ctrl-C, the function raises
+    KeyboardInterrupt.
     """
     with _showing_rounds(what) as show, _keeping_interrupts() as require_none:
 
@@ -386,7 +387,7 @@ def _showing_rounds(what: str) -> Iterator[Callable[[Driven], None]]:
 
 
 def _printing_rounds() -> Callable[[Driven], None]:
-    """Return a function that prints the newest round every few seconds. It prints nothing about a shorter run."""
+    """Return a function that prints the newest round every few seconds, but nothing about a shorter run."""
     began = last = time.monotonic()
 
     def after(run: Driven) -> None:
@@ -444,7 +445,7 @@ def title(data: str) -> str:
 
 
 def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingResult:
-    """Read the result of a batch run or a tracking run. With missing="mean", it fills missing values of new rows."""
+    """Read the result of a batch run or a tracking run. See `result_of` for `missing`, which only batch runs use."""
     from flower_pca.results.steps import TrackingResult
 
     with suppress(FileNotFoundError):  # `result_of` reports a missing file.
@@ -454,7 +455,7 @@ def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingR
 
 
 def result_of(path: str, *, missing: str = "error") -> PCAResult:
-    """Read the result of a batch run. With missing="mean", it fills missing values of new rows."""
+    """Read the result of a batch run. With missing="mean", return a result that fills missing values of new rows."""
     from flower_pca.results.pca import PCAResult
 
     try:
@@ -578,7 +579,7 @@ def _option(name: str, value: object) -> str:
 
 
 def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
-    """Return the error about several file names for a command that takes one file name."""
+    """Return the error to raise if several file names are given to a command that takes one file name."""
     words = f"flower-pca {given.command} FOLDER"
     if hasattr(given, "result"):
         words = f"flower-pca {given.command} RESULT FOLDER"

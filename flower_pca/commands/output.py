@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def words_of_picture(name: str) -> str:
-    """Return the end of a sentence that lists files: "and NAME", or that there is no picture without matplotlib."""
+    """Return the end of a sentence that lists files: "and NAME", or "and no picture (...)" without matplotlib."""
     if errors.is_installed("matplotlib"):
         return f"and {name}"
     return f"and no picture ({errors.not_installed('matplotlib', 'to draw')})"
@@ -35,7 +35,7 @@ def words_of_picture(name: str) -> str:
 _LOCAL_FILE: Final = "flower_pca-local-{}.npz"
 _KIND: Final = "own result"
 _FILE_OF_RUN: Final = "Give a file that was written by the same run as the result."
-_TOLERANCE: Final = 1e-6  # absolute tolerance for products of orthonormal components, which are 0 or 1
+_TOLERANCE: Final = 1e-6  # absolute tolerance for inner products of orthonormal components, which must be 0 or 1
 
 
 def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool = False) -> None:
@@ -68,7 +68,7 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
 
 
 def left_over(place: Path, names: Sequence[str]) -> list[str]:
-    """Return the files of clients and scores in a folder that an earlier run wrote: all except `names`."""
+    """Return the names of files with local results or scores that an earlier run wrote, which are not in `names`."""
     found = [*place.glob(_LOCAL_FILE.format("*")), *place.glob(_SCORES)]
     return sorted(file.name for file in found if file.name not in names)
 

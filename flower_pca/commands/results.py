@@ -86,7 +86,10 @@ def print_result(result: PCAResult, *, verbose: bool) -> None:
 
 
 def _ending(result: PCAResult, *, verbose: bool) -> list[str]:
-    """Return lines on how a successful run ended, with warnings about its result."""
+    """Return lines on how a successful run ended, with warnings about its result.
+
+    For a failed run, return its automatic choices if `verbose`, and otherwise [].
+    """
     if not result.status.ok:
         return list(result.decisions) if verbose else []
     if verbose:

@@ -128,6 +128,13 @@ def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, An
         The options of the command, with `local` and `fit_local`.
     every : mapping
         The rows of each site by its name. There must be only one site.
+
+    Raises
+    ------
+    ConfigError
+        If the options or the rows do not fit the run, or if there are several sites.
+    DataError
+        If the site's own file does not exist.
     """
     if not result.is_by_site:
         return result
@@ -319,7 +326,7 @@ def _require_by_site(result: PCAResult) -> None:
 
 
 def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, Any], str]:
-    """Return the rows of each site by name, and the column with these names if it was found without --partition."""
+    """Return the rows of each site by name, and the column of names that was found without --partition, or ""."""
     from flower_pca.data import partition
 
     require_whole_rows(given.data, result)

@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 
 def arguments_of_config(parser: argparse.ArgumentParser) -> None:
-    """Add the options that define a run, which `flower-pca check` has as well."""
+    """Add the options that define a run, for the commands `run` and `check`."""
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
     common.settings(
@@ -89,7 +89,7 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out, data=given.data)
-    config = config_of(given)  # This reports wrong options before the data is read, which may take long.
+    config = config_of(given)  # Wrong options are reported before data are read, because reading may take long.
     if given.save_local:
         by_site = config.harmonize is not None or SITE in config.adjust
         output.require_own(config.algorithm, given.partitioned_by, by_site=by_site)

@@ -278,7 +278,11 @@ def _inbox(given: argparse.Namespace) -> Inbox:
 
 
 def _streams(given: argparse.Namespace) -> list[Any]:
-    """Return the stream of each client: a file of the folder, with equal parts of each step, or a part of one table."""
+    """Return the stream of each client.
+
+    In a folder, each file is the stream of one client, and a step has equally many rows of each file. The rows of a
+    single table are dealt out to the clients.
+    """
     from flower_pca.data import partition, sources
     from flower_pca.data.reading import no_rows
     from flower_pca.hints import faults
@@ -374,7 +378,7 @@ def _changes_in_words(result: TrackingResult, tracker: Tracker) -> str:
 
 
 def _printing_changes(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
-    """Return a callback that calls `on_step`, and prints every declared change to stderr."""
+    """Return a callback that keeps the record in `newest`, calls `on_step`, and prints declared changes to stderr."""
 
     def after(record: StepRecord) -> None:
         newest[:] = [record]

@@ -82,7 +82,7 @@ def config(words: list[str]) -> dict[str, Any]:
 
 
 def rules_and_partition(keys: dict[str, Any]) -> tuple[Rules, int | None]:
-    """Return the rules in a node-config, and its partition-id, or None.
+    """Return the rules in a node-config, and its partition-id, or None if the node-config has no partition-id.
 
     The partition-id names the data in the memory folder.
     """
@@ -114,7 +114,7 @@ def run_audit(given: argparse.Namespace) -> int:
     from flower_pca.audit import audit
 
     place = common.folder(given.out, data=given.data)
-    registry.make(given.algorithm)  # This reports a wrong spec before the data is read, which may take long.
+    registry.make(given.algorithm)  # A wrong spec is reported before data are read, because reading may take long.
     if given.missing != "error":
         raise ConfigError("An audit cannot handle missing values. Fill them before the audit, and leave --missing out.")
     shards = common.clients_of(given)

@@ -232,7 +232,7 @@ def slow(
 
 
 def pool(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
-    """Return the leading directions of the pooled rows, as at least k columns of a matrix with d rows."""
+    """Return the leading directions of the pooled rows as the columns of a matrix, at least one for each component."""
     return pooled_eigenpairs(shards, n_components, center=center, scale=scale, missing=missing)[1]
 
 

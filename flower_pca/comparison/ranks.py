@@ -67,7 +67,8 @@ def rank_table(
         The pairs to try. The first number is the number of shared components, and the second the number of local
         components.
     test : sequence or None, default=None
-        The rows of each client on which the error is computed. The runs do not use these rows. The default is `shards`.
+        Further rows of each client. The runs do not use these rows, and the error is computed on them. The default is
+        `shards`.
     algorithm : str, default="exact_per_pca"
         The algorithm, without numbers of components.
     **settings
@@ -102,7 +103,7 @@ def alternatives(
     shards : sequence
         The rows of each client, as for `simulate`.
     test : sequence or None, default=None
-        The rows of each client on which the error is computed, which the run did not use. The default is `shards`.
+        Rows of each client that the run did not use. The error is computed on these rows. The default is `shards`.
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest

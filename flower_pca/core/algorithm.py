@@ -54,7 +54,9 @@ class Algorithm(Stage[S]):
     by_power : bool
         Whether a round is a power step.
     ends_by_angle : bool
-        Whether the error is the remaining angle.
+        Whether the error is an estimate of the remaining angle.
+    oversample : int
+        The number of columns of a block in addition to the wanted components.
     """
 
     centers: ClassVar[bool] = True
@@ -112,7 +114,7 @@ class Algorithm(Stage[S]):
 
 
 def stirred(Z: Array, model: Model, tol: float) -> Array:
-    """Return Z mixed with a small part of all other directions, if the columns of Z come from other rows.
+    """Return Z, mixed with a small part of all other directions if the columns of Z come from other rows.
 
     A block that is orthogonal to a new client's features would stay orthogonal, and look converged. The
     added part is small, because a run that ends early has no rounds to remove it. The added part is large
@@ -167,12 +169,12 @@ class HasNumbersByClient(Protocol):
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
-        """The numbers by client, or None if all clients get the same numbers."""
+        """The number for each client, for example of local components, or None if all clients get the same number."""
 
 
 @runtime_checkable
 class ChoosesAlgorithm(Protocol):
-    """An algorithm that another algorithm may replace after the opening, which describes the rows."""
+    """An algorithm that may be replaced by another algorithm after the opening has described the rows."""
 
     @property
     def alternative(self) -> str:
@@ -201,8 +203,8 @@ class AdaptsToNoise(Protocol):
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
         """Return the algorithm with which the run begins, and the reason for this choice, or "".
 
-        `private` is True for a run with a privacy budget, `over_air` for a run over a noisy channel, and
-        `known` if the columns have public ranges.
+        The reason is "" if the algorithm does not change. `private` is True for a run with a privacy budget,
+        `over_air` is True for a run over a noisy channel, and `known` is True if the columns have public ranges.
         """
 
 
@@ -264,7 +266,10 @@ class Progress:
 
     @property
     def room(self) -> float:
-        """The rounding error that does not slow down power steps, because they reduce it like other errors."""
+        """The largest rounding error that does not slow down power steps, which reduce it like other errors.
+
+        It is 0 if the error is unknown, or if the block may miss a larger direction.
+        """
         if not (self.sure and np.isfinite(self.error)):
             return 0.0
         return _ROUNDING_SHARE * self.error
@@ -287,7 +292,7 @@ class Iterative(Algorithm[I]):
 
     The algorithm converges when its error is at most `tol`, or the precision of the data if that is larger.
     It stalls when the error has not fallen for `patience` rounds, and gives up after `max_rounds`. The
-    state has a field `progress`, which `start` creates by `Progress.begin` and `server` updates by
+    state has a field `progress`. `start` creates it with `Progress.begin`, and `server` updates it with
     `Progress.step`.
 
     Attributes
@@ -312,7 +317,7 @@ class Iterative(Algorithm[I]):
 
     @property
     def tolerance(self) -> float:
-        """The value of `tol` as a number."""
+        """The tolerance as a number, even if a subclass allows other values of `tol`."""
         return self.tol
 
     def allowed(self, model: Model) -> Array:
@@ -400,7 +405,7 @@ class Iterative(Algorithm[I]):
 
 @dataclass(frozen=True)
 class Movement:
-    """The sines of the angles between the subspaces of successive rounds, oldest first."""
+    """The sines of the angles between the subspaces of the latest rounds, oldest first."""
 
     sines: tuple[float, ...] = ()
 
@@ -417,7 +422,7 @@ class Movement:
     def remaining(self) -> float:
         """The estimated remaining distance to the limit: the latest step divided by (1 - c), or inf if c >= 1.
 
-        c is the largest ratio of two successive steps.
+        c is the largest ratio of two successive sines.
         """
         if self.newest == 0.0:
             return 0.0
@@ -432,10 +437,10 @@ class Movement:
 def ritz_round(
     block: Array, Y: Array, k: int, progress: Progress, *, rounds: int = 1
 ) -> tuple[Array, Array, Array, Progress]:
-    """Return Ritz values, Ritz vectors and their products with C, for Y = C block, and the progress.
+    """Return the Ritz values of C on the span of a block, the Ritz vectors, their products with C, and the progress.
 
-    The error is the largest residual of the k wanted pairs, relative to the first Ritz value. The server
-    computes the error without another message.
+    Y is C times the block. The error is the largest residual of the k wanted pairs, relative to the first Ritz
+    value. The server computes the error without another message.
     """
     values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
     # The first Ritz value of noise alone may be 0 or less.
@@ -447,5 +452,5 @@ def ritz_round(
 
 
 def scaled_up(total: Mapping[str, Array], name: str, n: int) -> Array:
-    """Return a sum over the clients that answered, scaled up to all n rows."""
+    """Return the sum `name` over the clients that answered, scaled up to all n rows."""
     return np.asarray(total[name] * (n / float(total["n"])))

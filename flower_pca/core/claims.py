@@ -1,10 +1,11 @@
 """Bounds on a client's answers that follow from the client's report about its rows in the opening.
 
-Let t_i be the sum of squares of client i's rows in the common frame. By Cauchy-Schwarz, |C_i z| <= t_i
-|z|, and similar bounds hold for everything that is computed from products with C_i. An answer above its
-bound cannot come from these rows. A faulty or hostile client is therefore named and excluded, whatever
-rows the other clients have. The table of kinds (`core.kinds`) has bounds for most kinds of answers. For
-the other kinds, the bound is `MARGIN` times the stage's bound for n_i rows with sum of squares t_i.
+Let X_i be the n_i rows of client i in the common frame, t_i their sum of squares, and C_i = X_i'X_i. By
+Cauchy-Schwarz, |C_i z| <= t_i |z|, and similar bounds hold for everything that is computed from products
+with C_i. An answer above its bound cannot come from these rows. A faulty or hostile client is therefore
+named and excluded, whatever rows the other clients have. The table of kinds (`core.kinds`) has bounds for
+most kinds of answers. For the other kinds, the bound is `MARGIN` times the stage's bound for n_i rows with
+sum of squares t_i.
 
 t_i is computed from the client's answer to the opening, and `check_opening` checks that the arrays of
 this answer are consistent. Two arrays of other answers have no bound, because no stage defines a bound:
@@ -40,7 +41,7 @@ _REMEDY: Final = "Check the client's data."
 
 
 def claim(said: Arrays, frame: Frame) -> Claim:
-    """Return the number of rows and their sum of squares in a frame, as a client's answer to the opening implies.
+    """Return a client's number of rows and their sum of squares in a frame, from its answer to the opening.
 
     Missing values are filled as the frame defines. The sum includes the largest rounding error that is
     possible at the client's precision.
@@ -61,8 +62,9 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     The answer's product with a block and its peaks (the largest |x| of each column) must fit its moments.
     By Cauchy-Schwarz, |x_a'Xb| <= |x_a| sum_j |x_j| |b_j| for columns x_j. The peak of a column is at least
     the root of its mean square, and its distance from the mean is at most the root of the sum of squared
-    deviations. The products of constant columns are not 0, because their means are rounded. With 16 bits,
-    the error of small numbers is relative to the largest number of their column.
+    deviations. The limits allow for rounding errors: the products of constant columns are not 0, because their
+    means are rounded, and with 16 bits, the error of small numbers is relative to the largest number of their
+    column.
     """
     size = np.sqrt(said["m2"].astype(np.float64))
     eps = float(said["eps"])
@@ -161,7 +163,7 @@ class Judge:
                 )
 
     def _of_stage(self, own: Claim) -> dict[str, Any]:
-        """Return the stage's bounds on the arrays of an answer for these rows. A bound of inf means no bound."""
+        """Return the stage's bounds on the arrays of an answer from rows with this claim, or inf for no bound."""
         alone = replace(self.model, n=own.n, trace=own.squares)
         named = self.stage.bounds(self.state, alone).items()
         bounds = {name: np.asarray(bound) for name, bound in named}

@@ -21,7 +21,7 @@ from flower_pca.core.algorithm import Iterative
 from flower_pca.core.stage import Stage
 from flower_pca.settings.bits import BITS, FLOORS
 
-# `On` holds options with their values, by the names of a configuration's fields, and `Listed` holds all algorithms.
+# `On` maps names of options, which are fields of a configuration, to their values. `Listed` maps names to algorithms.
 On: TypeAlias = Mapping[str, Any]
 Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
@@ -66,7 +66,7 @@ ROWS_LESS_A_MEAN: Final = Property(
 ITERATES: Final = Property("it does not iterate", lambda stage: isinstance(stage, Iterative))
 
 _MOST: Final = 3  # maximum number of algorithms that an error suggests
-# Messages show these options with their value.
+# Messages show these options with their values.
 _SHOWN_WITH_VALUE: Final = ("n_components", "scale", "missing", "wire", "partitioned_by")
 # A basic algorithm does not support these options.
 _NOT_BASIC: Final = (
@@ -99,7 +99,7 @@ NEEDS: Final = (
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for two options: `option` cannot be combined with `beside`, unless its value fits.
+    """A rule for two options: `option` cannot be combined with `beside`, unless the value of `option` fits.
 
     Attributes
     ----------
@@ -108,11 +108,11 @@ class Rule:
     beside : str
         The option with which it cannot be combined.
     because : str
-        The reason, which messages print after a colon.
+        The reason, which messages show after a colon.
     then : str
         The remedy, or "" for "Leave <option> out."
     allowed : str
-        The values that fit, as the table in the documentation prints them, or "" if no value fits.
+        The values that fit, as the table in the documentation shows them, or "" if no value fits.
     fits : callable
         A function that returns whether a value of the option fits.
     """
@@ -266,7 +266,7 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
 
 
 def unsupported(stage: Stage[Any], wanted: Property, options: tuple[str, ...], on: On, listed: Listed) -> ConfigError:
-    """Return the error about options that an algorithm does not support. It names algorithms that support them."""
+    """Return the error about options that an algorithm does not support. The error names algorithms that do."""
     what = " together with ".join(called(option, on.get(option)) for option in options)
     why = "" if wanted is RICH else f", because {wanted.brief}"
     given = _variant(type(stage), wanted)  # the same algorithm with other parameters
@@ -363,7 +363,7 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
 
 
 def _variant(kind: type[Stage[Any]], wanted: Property) -> str:
-    """Return the text form of an algorithm, with parameters that give it the property, or "" if none do."""
+    """Return the text form of an algorithm, with parameters that give it the property, or "" if no parameters do."""
     if wanted.holds(kind()):
         return kind.name
     if wanted is ADDITIVE and kind.additive_with:

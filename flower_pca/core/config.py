@@ -99,8 +99,8 @@ class PCAConfig:
     wire : {"float64", "float32", "float16", "auto"}, default="float64"
         The number format of blocks and products on the network. "float32" needs a `tol` of at least 1e-7. "float16",
         which scales each column, needs a `tol` of at least 1e-3. "auto" chooses the smallest format that `tol` allows.
-        For `krylov`, `ssi` and `fed_oapm`, it uses an even smaller format in messages in which the rounding does not
-        affect the result. "auto" means float64 with `dp`, with a channel, and for algorithms whose clients would
+        For `krylov`, `ssi` and `fed_oapm`, "auto" uses an even smaller format in messages in which the rounding does
+        not affect the result. "auto" means float64 with `dp`, with a channel, and for algorithms whose clients would
         accumulate rounding errors.
     explain : tuple of str, default=()
         Columns that are not features. The run computes how much of each component they explain. "site" stands for the
@@ -253,7 +253,10 @@ class PCAConfig:
             object.__setattr__(self, name, value)
 
     def _columns_with_ranges(self, ranges: Ranges, columns: tuple[str, ...] | None) -> tuple[str, ...]:
-        """Return the columns of the run, which are the columns for which the budget has ranges."""
+        """Return the columns of the run: the columns for which the privacy budget has ranges.
+
+        Raise ConfigError if this contradicts `center` or `columns`.
+        """
         if self.center is False:
             raise ConfigError(
                 f"With ranges of dp, the middle of its range is subtracted from each column, so "
@@ -272,11 +275,11 @@ class PCAConfig:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that differ from their defaults and must work together, by name."""
+        """The options that differ from their defaults, by name. `compatible` checks whether they work together."""
         on = {name: value for name in _OPTIONS if (value := getattr(self, name)) != _FIELDS[name]}
-        if isinstance(self.n_components, int):  # a number works with every other option
+        if isinstance(self.n_components, int):  # A number works with every other option.
             on.pop("n_components", None)
-        if self.wire == "auto":  # "auto" works with every other option
+        if self.wire == "auto":  # "auto" works with every other option.
             del on["wire"]
         if isinstance(self.n_components, str):
             on[self.n_components] = True
@@ -297,7 +300,10 @@ class PCAConfig:
 
     @property
     def covariates(self) -> Covariates | None:
-        """The covariates, which are columns but not features, or None if there are none."""
+        """The covariates, which are columns but not features.
+
+        None if the run names no covariates and neither adjusts for sites nor harmonizes them.
+        """
         adjusting = [name for name in (self.adjust or self.keep) if name != SITE]
         names = dict.fromkeys([*adjusting, *(name for name in self.explain if name != SITE)])
         if not names and not self.adjust and self.harmonize is None:
@@ -386,7 +392,10 @@ class PCAConfig:
         return values
 
     def check_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Raise an error if the checkpoint cannot be written, or if it could spend a privacy budget twice."""
+        """Raise ConfigError if the folder of a checkpoint does not exist, or if the run must not have a checkpoint.
+
+        For example, a run that continues from a checkpoint could spend a privacy budget twice.
+        """
         checks.parent("the checkpoint", path)
         compatible.check_options({**self.options, "checkpoint": str(path)})
 
@@ -395,7 +404,10 @@ COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns 
 
 
 def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
-    """Return the column names in a setting, which is a string of names separated by commas, or a sequence of names."""
+    """Return the column names in a setting, given as a sequence or as a string of names separated by commas.
+
+    Raise ConfigError if the setting does not name columns, or names a column twice.
+    """
     if not given:
         return ()
     names = tuple(given.split(",")) if isinstance(given, str) else given

@@ -60,14 +60,14 @@ class Driven(Protocol):
     @property
     @abstractmethod
     def history(self) -> History:
-        """All messages so far, including those that a wrapping run has added."""
+        """All messages so far, including messages that a wrapping run has added."""
 
     @property
     def is_finished(self) -> bool:
         """Whether the result is ready."""
 
     def estimate(self) -> Array | None:
-        """Return the basis that the run would return if it ended now."""
+        """Return the basis that the run would return if it ended now, or None before the first basis."""
 
     @abstractmethod
     def pending(self, present: Iterable[int]) -> Broadcast | None:
@@ -75,7 +75,7 @@ class Driven(Protocol):
 
     @abstractmethod
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the pending message."""
+        """Process the answers to the pending message, and return the round for the history."""
 
     def readmit(self, clients: Iterable[int]) -> None:
         """Let these clients take part again although they were excluded, because they have been restarted."""
@@ -127,7 +127,7 @@ class WrappedRun(Driven):
         return self.within.is_finished
 
     def estimate(self) -> Array | None:
-        """Return the basis that the run would return if it ended now."""
+        """Return the basis that the run would return if it ended now, or None before the first basis."""
         return self.within.estimate()
 
     def readmit(self, clients: Iterable[int]) -> None:
@@ -148,12 +148,12 @@ class WrappedRun(Driven):
 
 
 class ContinuedRun(WrappedRun):
-    """A run of two parts. The first run asks one message, and its answers determine the second run.
+    """A run of two parts. The first run sends one message, and the answers to this message determine the second run.
 
     Parameters
     ----------
     first : Driven
-        The run that asks the first message.
+        The run that sends the first message.
     """
 
     def __init__(self, first: Driven) -> None:
@@ -278,7 +278,7 @@ def drive(
     """
     if checkpoint is None:
         for message in rounds(run, transport, step):
-            del message  # so that its arrays are not in memory beside those of the next message
+            del message  # Its arrays must not stay in memory while the next message is made.
             for watcher in watchers:
                 watcher.before_keeping(run)
             for watcher in watchers:
@@ -310,7 +310,7 @@ def _drive_with_checkpoint(
         steps = trail.add(run.position.state)
         header, arrays = run.checkpoint(steps=False)
         own, beside = transport.keep()
-        # New steps overwrite old ones, so the checkpoint must be as new as the steps.
+        # New steps overwrite old steps on the disk, so the checkpoint is synced whenever there are steps.
         checkpoint.write({**header, **own, **steps}, {**arrays, **beside}, sync=bool(steps))
         for watcher in watchers:
             watcher.after_message(run)

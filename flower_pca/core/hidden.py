@@ -1,4 +1,4 @@
-"""The test whether a block that began with known components may miss a larger direction of the rows.
+"""A test of whether a block that began with known components may miss a larger direction of the rows.
 
 A run may start from the components of other rows, for example of an earlier run. These components may be
 orthogonal to a leading direction of the present rows. Their residuals are then small, and do not show
@@ -23,7 +23,7 @@ LARGER: Final = 1.001  # factor by which an eigenvalue must exceed the last want
 
 
 def overlap(d: int, p: int) -> float:
-    """Return a length that a direction's projection onto p random columns in d dimensions exceeds, 999 times in 1,000.
+    """Return the length that a direction's projection onto p random columns in d dimensions exceeds in 99.9 % of cases.
 
     The square of the projection's length has the distribution Beta(p / 2, (d - p) / 2).
     """
@@ -57,7 +57,7 @@ class Traces:
         return cls(np.eye(p)[:, k:], overlap(d, p - k))
 
     def along(self, W: Array, k: int) -> Traces:
-        """Return the columns in the coordinates of the Ritz vectors Z W, without their part along the k components."""
+        """Return the traces in the coordinates of the Ritz vectors Z W, without the part along the first k vectors."""
         left = W.T @ self.left
         left[:k] = 0.0
         return replace(self, left=left)
@@ -68,5 +68,5 @@ class Traces:
 
     @property
     def hide(self) -> bool:
-        """Whether the columns may still hide a direction with a larger eigenvalue than the last component."""
+        """Whether a direction with a larger eigenvalue than the last component may still be hidden."""
         return self.left.size > 0 and float(np.linalg.norm(self.left, 2)) >= self.least

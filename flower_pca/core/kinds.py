@@ -308,7 +308,7 @@ class Kind:
 _TABLE: Final = {
     # This is the number of rows, at least 1. Its array is always named "n".
     "ROWS": Kind("rows", "the number of rows", counts_rows=True, whole=True),
-    # This is a number of other things, for example of entries, outliers or clients.
+    # This is a number of things other than rows, for example of entries, outliers or clients.
     "COUNT": Kind(
         "count",
         "numbers of clients, or of entries that meet a condition",
@@ -337,8 +337,8 @@ _TABLE: Final = {
     "MEAN_SQUARES": Kind(
         "mean squares", "a mean of squares of the rows, or of their parts outside the span of a basis", bound=_squares
     ),
-    # These are sums and sums of squares, one for each column of the rows. `core.claims` compares the means and squared
-    # deviations in an answer to the opening with the squares in the same answer.
+    # These are sums and sums of squares, one for each column of the rows. In an answer to the opening,
+    # `core.claims.check_opening` compares them with the product and the peaks of the same answer.
     "COLUMNS": Kind(
         "columns", "the mean and the sum of squared deviations of each column", bound=_of_columns, by_column=True
     ),
@@ -371,7 +371,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.CENTERED,
     ),
-    # This is a block that the client has chosen and multiplied by C_i. Its columns have length one.
+    # This is a block that the client chooses, with columns of length one. The answer also has its product with C_i.
     "BLOCK": Kind(
         "block",
         "a basis near the leading eigenvectors of C",
@@ -487,7 +487,7 @@ class Part:
 
     @property
     def open(self) -> bool:
-        """Whether only the client knows the length of one of the sides."""
+        """Whether only the client knows the length of at least one side."""
         return None in self.shape
 
     def block(self, sent: Mapping[str, Array]) -> Array:

@@ -140,7 +140,7 @@ class Layer:
         return 0.0
 
     def divide(self, needed: int) -> Self:
-        """Return the layer for masked sums, of which each needs the answers of `needed` clients."""
+        """Return the layer for masked sums that each need answers from `needed` clients."""
         return self
 
     def inform(self, state: Any) -> Any:
@@ -159,11 +159,11 @@ class Layer:
         return model
 
     def measure(self, model: Model) -> Model:
-        """Return the model after the closing. A binding layer sets the status of the run instead of the algorithm."""
+        """Return the model after the closing. A binding layer sets the run's status in place of the algorithm."""
         return model
 
     def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
-        """Return the result with the privacy budget that the run has spent on answers to these stages."""
+        """Return the result with the privacy budget that the run has spent on answers to messages from these stages."""
         return result
 
 

@@ -56,7 +56,7 @@ class Weights:
         The weight of each client's rows, by client. It is empty if all weights are 1.
     most : float
         A bound on the part of C that one client contributes, in norm and relative to the trace. It includes the change
-        of the mean if the client were missing. 1 means that there is no bound.
+        of the mean if the client's rows were removed. 1 means that there is no bound.
     """
 
     weights: dict[int, float] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class EarlierRun:
     values : ndarray
         Sums of squares along the components with which the present run begins.
     angle : float or None
-        The largest remaining angle of the components, or None if the earlier run reported none.
+        The largest remaining angle of the components, or None if the earlier run reported no angle.
     """
 
     n: int
@@ -96,7 +96,7 @@ class EarlierRun:
     angle: float | None
 
     def is_of(self, model: Model) -> bool:
-        """Return whether the opening has found the same rows in the same frame."""
+        """Return whether the opening of this run has found the same rows and frame as the earlier run."""
         frame, Z = model.frame, model.columns
         if self.n != model.n or not _near(self.trace, model.trace, model.trace):
             return False
@@ -137,7 +137,7 @@ class Model:
     wanted : tuple of str or None
         The columns that the run names, in its order, or None for all columns of the clients.
     shared : tuple of str
-        The indicator columns, which are divided by the square root of their mean, which is the share of rows with a 1.
+        The indicator columns. Each is divided by the square root of its mean, the share of rows with a 1.
     covariates : Covariates or None
         The columns that the run requests and that are not features, or None if the run requests no such column.
     explain : tuple of str
@@ -146,8 +146,8 @@ class Model:
     heading : Heading or None
         The columns of the clients, or None while they are unknown.
     split : Split or None
-        The description of how clients prepare their columns, if they hold different columns of the same people. In
-        other runs None.
+        The description of how clients prepare their columns, if they hold different columns of the same people, or
+        None in all other runs.
     clients : int
         The number of clients in the sums if the number of rows must stay private, or else 0.
     trace : float
@@ -282,7 +282,8 @@ class Model:
     def k(self) -> int:
         """The number of wanted components.
 
-        If a fraction of the variance is wanted, this is the number of Ritz values whose sum exceeds the fraction.
+        If a fraction of the variance is wanted, this is the smallest number of leading Ritz values whose sum
+        exceeds this fraction.
         """
         if isinstance(self.n_components, int):
             return self.n_components
@@ -308,7 +309,7 @@ class Model:
 
     @property
     def unproven(self) -> bool:
-        """Whether the run started from components of other rows, so that it may miss a direction of its own rows."""
+        """Whether the run started from components of other rows, so that it may miss a direction of new rows."""
         return (self.warm or self.restarts > 0) and not self.again
 
     @property
@@ -368,8 +369,8 @@ class Model:
         """An upper bound on the eigenvalues of C outside of the wanted components.
 
         The remaining trace is a bound on these eigenvalues. If a Ritz value a outside of the components is known,
-        with the residual e, the largest of these eigenvalues is at most that of [[a, e], [e, b]], where b is the
-        rest of the trace. But a trace is a sum of many eigenvalues, which may all be small. So the Ritz value gives
+        with the residual e, they are at most the largest eigenvalue of [[a, e], [e, b]], where b is the rest of the
+        remaining trace. But a trace is a sum of many eigenvalues, which may all be small. So the Ritz value gives
         a second bound: the eigenvalue exceeds the Ritz value by e tan(phi), where phi is the angle between Ritz
         vector and eigenvector. If the vectors began at random, no tangent above `_LARGEST_TANGENT` is expected. A
         Ritz value below the mean of all further eigenvalues is not near the largest eigenvalue, so it gives no
@@ -441,7 +442,7 @@ class Model:
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Orthonormal axes of the wanted components' span, (d, r), and the sums of squares along these axes.
+        """The orthonormal axes of the wanted components' span, as columns, and the sums of squares along these axes.
 
         If the components are orthonormal, the axes are the components themselves.
         """
@@ -455,7 +456,7 @@ class Model:
 
     @property
     def columns(self) -> Array:
-        """The basis, which exists after the opening."""
+        """The basis. Before the opening is answered, there is none, and this property raises RuntimeError."""
         if self.basis is None:
             raise RuntimeError("The opening has not been answered yet, so there is no basis.")
         return self.basis

@@ -11,10 +11,10 @@ A run moves through its stages by their roles. The table shows how the run conti
 |           | costs less, and the run may choose          |                                                        |
 |           | the set of clients has changed              | OPENING, with the block of `Algorithm.restart`         |
 |           | otherwise                                   | CLOSING, or the end if there is none                   |
-| CLOSING   | a fraction of the variance needs more       | OPENING, with twice as many columns                    |
+| CLOSING   | a variance fraction needs more components   | OPENING, with twice as many columns                    |
 |           | otherwise                                   | AFTER, for example an evaluation, or the end           |
 | AFTER     | always                                      | the next such stage, or the end                        |
-| any       | a client is lost that the state belongs to  | OPENING; after the fifth time it is the `last` one     |
+| any       | a client on which the state depends is lost | OPENING; after the fifth time it is the `last` one     |
 
 A run of a tracker consists only of its ALGORITHM. `to_json` stores the position in a checkpoint, and
 `restore` reads it.
@@ -215,7 +215,7 @@ class Position:
         return model
 
     def _unsent(self, model: Model) -> Model:
-        """Return the model with a basis that no client has been sent, if the server sees only sums.
+        """Return the model with a basis that was never sent to a client, if the server sees only sums.
 
         This basis is the algorithm's next block. If there is no such block, the model is unchanged.
         """
@@ -300,12 +300,12 @@ class Position:
         return replace(now, state=now.stage.start(now.model))
 
     def with_algorithm(self, algorithm: Algorithm[Any]) -> Position:
-        """Return the position with its algorithm replaced by this one."""
+        """Return the position with its algorithm replaced by the given algorithm."""
         return replace(self, stages=(*self.stages[: self.place], algorithm, *self.stages[self.place + 1 :]))
 
     @property
     def samples(self) -> bool:
-        """Whether each round may ask only some of the connected clients, and different clients than the last round."""
+        """Whether a round may ask only a part of the connected clients, which may differ from round to round."""
         if self.role is not Role.ALGORITHM or self.stage.fixed_set:
             return False
         return isinstance(self.stage, Iterative) or not self.opens
@@ -341,7 +341,10 @@ class Position:
         return replace(again, last=True)
 
     def _end(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Position:
-        """Return the position after the algorithm, with warnings added to its status."""
+        """Return the position after the algorithm, with warnings added to its status.
+
+        Unless `anew`, the warning about rounds that were lost when clients changed is left out.
+        """
         algorithm = self.algorithm
         # If the closing message measures the components, it detects wrong components.
         if self.disturbed and algorithm.measured:
@@ -416,7 +419,7 @@ class Position:
         return algorithm.max_rounds - rounds < rounds - self.model.rounds
 
     def outlive(self, layers: Sequence[Layer], *, whole: bool) -> Position | None:
-        """Return the position at the closing, with the result for the former clients, or None to start again."""
+        """Return the position at the closing with the result for the former clients, or None to start the run again."""
         if not self._outlives(self.model_now(whole=whole)):
             return None
         now = replace(self, model=self._finish(whole=whole))
@@ -432,7 +435,8 @@ class Position:
     def reopen(self, block: Array | None, roll: Roll) -> Position:
         """Return the position at the opening, with this block or, if it is None, without a block.
 
-        The block refers to columns that are scaled by the old frame.
+        The block refers to columns that are scaled by the old frame. Raise NotEnoughNodes if the set of clients changes
+        too often for this algorithm.
         """
         model, algorithm, last = self.model, self.algorithm, self.last
         assert isinstance(algorithm, Algorithm)

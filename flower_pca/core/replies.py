@@ -16,7 +16,7 @@ class UnawaitedError(ProtocolError):
 
 
 def name_of(reply: Reply) -> str:
-    """Return how errors and logs refer to a client: by its number, and by its site's name if it has sent one."""
+    """Return the name of a client in errors and logs: its number, with its site's name if it has sent one."""
     return title(reply.client, reply.site)
 
 
@@ -28,14 +28,14 @@ def declined_by(reply: Reply) -> str:
 
 
 def title(client: int, site: str) -> str:
-    """Return the name by which messages call a client: its number, and the name of its site if this is not empty."""
+    """Return the name of a client in messages: its number, with the name of its site in parentheses if not empty."""
     if site:
         return f"client {client} ({site})"
     return f"client {client}"
 
 
 def telling(parts: Mapping[str, Part]) -> list[str]:
-    """Return the names of the arrays in an answer from whose length the server learns the number of columns."""
+    """Return the names of the arrays in an answer that show the number of columns by their length."""
     return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 

@@ -4,7 +4,7 @@ A client is in one of four states. The last column shows when a state begins:
 
 | state   | what it means                            | is asked by                | begins when                       |
 | ------- | ---------------------------------------- | -------------------------- | --------------------------------- |
-| unknown | no opening has asked the client yet      | openings and ANYONE        | the run begins, or it is back     |
+| unknown | no opening has asked the client yet      | openings and ANYONE        | the run begins, or readmits it    |
 | member  | mean, scale and totals include its rows  | all messages               | an opening is complete with it    |
 | unfit   | it did not answer the latest opening     | the next opening           | an opening is complete without it |
 | banned  | its answer was wrong, a rule of its node | no message, until it is    | it has a lasting failure          |
@@ -201,7 +201,10 @@ class Roll:
         return fit
 
     def fail(self, banned: Collection[int], why: str) -> Roll:
-        """Return the roll after these clients were banned. `why` is the reason of the first failure, or ""."""
+        """Return the roll after these clients were banned. `why` is the reason of the first failure, or "".
+
+        Raise NotEnoughNodes if the run needs all clients, and one of them is banned.
+        """
         if not banned and not why:
             return self
         failed = replace(self, banned=self.banned.union(banned), why=self.why or why)
@@ -224,6 +227,9 @@ class Roll:
         sampling: bool = False,
     ) -> tuple[Roll, Attendance]:
         """Return the roll after the answers to a message, and the way in which the run continues.
+
+        Raise NotEnoughNodes after three messages in a row without enough answers, or if the run needs all clients and
+        one is lost.
 
         Parameters
         ----------
@@ -346,7 +352,7 @@ class Roll:
         return {**clients, **{name: getattr(self, name) for name in _KEPT}}
 
     def restore(self, header: Mapping[str, Any]) -> Roll:
-        """Return the roll that `to_json` has stored, with the same rules."""
+        """Return the roll that `to_json` has stored, with the rules of this roll."""
 
         def clients(name: str) -> frozenset[int]:
             return frozenset(files.unpack(tuple[int, ...], header[name], {}))

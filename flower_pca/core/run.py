@@ -47,7 +47,7 @@ from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, S
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 17  # the version of the layout of checkpoints, which every change of the layout increases
+LAYOUT: Final = 17  # version of the layout of checkpoints, increased by every change of the layout
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
@@ -142,7 +142,7 @@ class Run:
             elif to := self.roll.audience(
                 now.call(fraction=fraction),
                 here,
-                # The count reads the whole history, so it is made only for samples, which need it.
+                # Counting messages reads the whole history, so they are counted only if samples need the number.
                 number=len(self.history.of(now.stage.name)) if fraction < 1.0 else 0,
             ):
                 self._sent, self._began = self._message(to), time.perf_counter()
@@ -240,7 +240,10 @@ class Run:
         return {**header, "roll": self.roll.to_json(), **self.position.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Continue from a `checkpoint`. If a round was only partly answered, all its clients are asked again."""
+        """Continue from a `checkpoint`. If a round was only partly answered, all its clients are asked again.
+
+        Raise ConfigError if the checkpoint belongs to another run or to an earlier version.
+        """
         if header.get("layout") != LAYOUT:
             raise ConfigError("The checkpoint was written by an earlier version. Delete it, and start the run again.")
         if header["run"] != (run := self._identity()):

@@ -53,7 +53,10 @@ S = TypeVar("S")
 
 @runtime_checkable
 class NeedsColumnCount(Protocol):
-    """A state of a stage without an opening. Under masks, it gets the number of columns from the masks' set-up."""
+    """The state of a stage that needs the number of columns in a run without an opening.
+
+    Under masks, the number comes from the set-up of the masks.
+    """
 
     def of_columns(self, columns: int) -> Any:
         """Return the state for this number of columns, which all clients have."""
@@ -61,7 +64,7 @@ class NeedsColumnCount(Protocol):
 
 @runtime_checkable
 class AsksAllClients(Protocol):
-    """A state of a stage that asks all clients in some rounds, even if other rounds ask only a fraction of them."""
+    """The state of a stage that asks all clients in some rounds, even if other rounds ask only a fraction of them."""
 
     @property
     def everyone(self) -> bool:
@@ -223,7 +226,7 @@ AnswerT = TypeVar("AnswerT", bound=Reply | Sum | Failure)
 
 
 def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
-    """Return the same answer with its traffic."""
+    """Return a copy of an answer, with its traffic added."""
     found = copy.copy(answer)
     object.__setattr__(found, "traffic", traffic)  # `replace` would process the reason a second time.
     return found
@@ -474,7 +477,10 @@ def _bound(kind: Kind, model: Model) -> float:
 
 
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """Return the sum of the total and a client's answer, in double precision."""
+    """Return the sum of the total and a client's answer, in double precision.
+
+    Raise ProtocolError if their shapes differ.
+    """
     if total is None:
         # The arrays are copied, because later answers are added in place.
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}

@@ -284,7 +284,7 @@ class Tally:
 
 @dataclass
 class _SameColumns:
-    """The merged answers with the same columns, and the clients that sent them."""
+    """The merged answers from clients with the same columns, and these clients."""
 
     total: Any = None
     clients: list[int] = field(default_factory=list)

@@ -296,7 +296,10 @@ def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
 
 
 def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool) -> dict[str, list[str]]:
-    """Return the cells of the label columns, by name. Reading them also checks the width of every line."""
+    """Return the cells of the label columns, by name. Reading them also checks the width of every line.
+
+    If `whole` is true, all columns are features, so nothing is read.
+    """
     values: dict[str, list[str]] = {name: [] for name in places}
     if whole:
         return values
@@ -406,7 +409,7 @@ class Lines(Stored):
 
     @classmethod
     def of(cls, sheet: Sheet, lines: TextIO, places: Sequence[int]) -> Lines | None:
-        """Read all lines once to count and check the rows. Return None if some cells are not numbers."""
+        """Read all lines to count and check the rows, and return the rows, or None if some cells are not numbers."""
         for plain, read in ((True, _by_numpy), (False, _by_cell)):
             if plain and sheet.cells.decimal != ".":
                 continue

@@ -134,7 +134,7 @@ class Cells:
 
 
 def _keeps_digits(value: float, cell: str) -> bool:
-    """Return False if a float loses digits of a whole number: leading zeros, or digits of integers above 2^53."""
+    """Return whether a float has not lost a digit of a cell: a leading zero, or a digit of an integer above 2^53."""
     return not (cell.isascii() and cell.isdigit()) or f"{value:.0f}" == cell
 
 

@@ -30,7 +30,10 @@ class Gaps:
 
     @classmethod
     def of(cls, given: Any) -> Gaps:
-        """Return the codes given as a list for all columns, or as a mapping from columns or patterns to lists."""
+        """Return the codes that a user gave: a list for all columns, or a mapping from columns or patterns to lists.
+
+        Return no codes for None. Raise a ConfigError for an invalid value.
+        """
         if isinstance(given, Gaps):
             return given
         if given is None:

@@ -49,7 +49,7 @@ State = tuple[int, int]  # the size of a file in bytes, and its modification tim
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """A record of the files that have been read: a digest of their columns, and of each file name, oldest first."""
+    """A record of the files that have been read: a digest of their columns, and digests of their names in order."""
 
     columns: bytes = b""
     files: tuple[bytes, ...] = ()

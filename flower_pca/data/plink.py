@@ -80,7 +80,7 @@ def bed(
 
 
 def _head(file: Path) -> bytes:
-    """Return the first bytes of the file. Raise a DataError if the file does not store variant after variant."""
+    """Return the first bytes of the file. Raise a DataError unless it stores one variant after another."""
     with file.open("rb") as raw:
         head = raw.read(len(HEAD))
     if head == HEAD[:2] + b"\0":

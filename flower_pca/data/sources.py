@@ -350,7 +350,7 @@ def table(
 def words_among(
     spec: str, covariates: Sequence[str], *, drop: Sequence[str] = (), without: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the covariates that hold words. This reads the source, because only its cells show which columns do."""
+    """Return the covariates that hold words. The source is read, because only its cells show this."""
     if not covariates:
         return ()
     cells = table(spec, beside=covariates, drop=drop, without=without).beside
@@ -663,7 +663,10 @@ class Arrivals:
             )
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """Return the rows of the first file after the cursor, the name of this file, and the number of later files."""
+        """Return the rows of the first file after the cursor, the name of this file, and the number of later files.
+
+        If there is no such file, return None, the same cursor and 0.
+        """
         tables = filter(is_table, self._path.iterdir())
         names = sorted(path.name.encode() for path in tables)
         waiting = [name for name in names if name > cursor]

@@ -125,7 +125,7 @@ def _sheet(file: Path, book: Any, sheet: str | int | None) -> Any:
 
 
 def _require_names(file: Path, first: Sequence[Any], line: int) -> None:
-    """Raise a DataError if the first line lacks names, as below a title or with merged cells, or holds numbers."""
+    """Raise a DataError if the first line has numbers, or has empty cells because of a title or merged cells."""
     there = [cell for cell in first if _is_filled(cell)]
     if len(there) < len(first) and any(isinstance(cell, str) for cell in there):
         empty = labels.count(len(first) - len(there), "cell")

@@ -219,7 +219,7 @@ def _index(group: Any) -> list[str]:
     stored = group[group.attrs.get("_index", "_index")]
     if not _is_text(stored):
         return [_decoded(value) for value in _values(stored).tolist()]
-    # Names of millions of cells take several times their memory while they are decoded.
+    # Decode the names in parts, because decoding millions of names at once takes several times their memory.
     return [name for i in range(0, len(stored), _NAMES_AT_ONCE) for name in stored.asstr()[i : i + _NAMES_AT_ONCE]]
 
 

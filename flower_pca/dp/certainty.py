@@ -4,7 +4,7 @@ Each of N clients adds noise of deviation s / sqrt(m), where m = 1 unless the cl
 each number in the sum of their answers, which is a d x p product or a d x d covariance, has noise of
 deviation S = s sqrt(N / m). Without any data, the largest eigenvalue of a symmetric matrix of such noise
 is near S sqrt(2 d) (the edge of the semicircle, with deviation S on the diagonal and S / sqrt(2)
-elsewhere). For the p columns of a product, it is not larger. The bound is one standard deviation higher,
+elsewhere). With the p columns of a product, this eigenvalue is not larger. The bound is one standard deviation higher,
 because the largest eigenvalue varies. Noise on the mean has a further effect: if rows are centered at a
 wrong mean, the error of the mean becomes a common direction of all rows. The total variance is computed
 from the moments in the answers to the first message, and contains the noise on these answers: see

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-_HALVINGS: Final = 200  # maximum number of halvings, which is more than a float has bits
+_HALVINGS: Final = 200  # maximum number of halvings, more than enough for all bits of a float
 
 
 def delta_of(mu: float, epsilon: float) -> float:

@@ -47,7 +47,7 @@ class Outlook:
 
     @property
     def moving(self) -> float:
-        """The number of usual columns that must vary together to be visible."""
+        """The number of usual columns (see `settings.budget`) that must vary together to be visible."""
         return self.floor / USUAL
 
     def require(self) -> None:

@@ -301,7 +301,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return the rows in the span of the components whose scores are X, (n_samples, n_features_in_)."""
+        """Return the rows that have the scores X and lie in the span of the components, (n_samples, n_features_in_)."""
         check_is_fitted(self)
         with tables.without_cells(X, "X"):
             scores = check_array(X, dtype=tables.DTYPES, input_name="X")
@@ -329,7 +329,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self._each(X, sites, likelihood.log_likelihood)
 
     def score(self, X: Any, y: Any = None, sites: Any = None) -> float:
-        """Return the mean of `score_samples` over the rows. A grid search can compare numbers of components by it."""
+        """Return the mean of `score_samples` over the rows. A grid search over `n_components` can maximize it."""
         return float(np.mean(self.score_samples(X, sites)))
 
     def get_covariance(self) -> Array:
@@ -386,7 +386,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _each(self, X: Any, sites: Any, work: Callable[[PCAResult, Table], Array]) -> Array:
         """Return the stacked arrays that `work` returns for one or several tables.
 
-        `work` is called with the result for the site of the rows, and the rows.
+        `work` takes two arguments: the result for the site of the rows, and the rows.
         """
         check_is_fitted(self)
         result, several = self.result_, tables.several(X)
@@ -408,7 +408,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return np.asarray(found[np.argsort(np.argsort(place, kind="stable"), kind="stable")])
 
     def _at(self, site: str | int) -> PCAResult:
-        """Return the result for the rows of a site, which is given by name or position.
+        """Return the result for the rows of a site. `site` is the name or the position of the site.
 
         All sites have the same result unless the run adjusted or harmonized the sites.
         """
@@ -429,7 +429,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return Table(rows, names=None if names is None else tuple(names))
 
     def _deviations(self) -> Array:
-        """Return the divisors for whitening, which are the deviations of the scores, or 1 without variance."""
+        """Return the divisors for whitening: the standard deviation of each component's scores, or 1 if it is 0."""
         result = self.result_
         deviations = np.sqrt(result.explained_variance_)
         # If components are not orthonormal, the variance of scores differs from the explained variance.

@@ -1,7 +1,7 @@
 """The tables that `fit` accepts: one table with the site of each row, or several tables, one for each client.
 
 scikit-learn checks each table (`check`), but supports only strings as names of columns. Therefore this module converts
-other labels to strings. It also selects columns by name, and adds the column to errors about cells.
+other labels to strings. It also selects columns by name, and adds the name of the column to errors about cells.
 """
 
 from __future__ import annotations

@@ -34,16 +34,17 @@ from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
 MOST: Final = 2**26  # All rows are examined if they have at most this many entries.
-CHEAP: Final = 2**21  # the limit of entries if the user has not asked for hints
-BARE: Final = 2**18  # the limit of entries of arrays without column names, which programs may pass many times
-# Of larger data, a sample of at most 1/8 of this number of entries is examined, because the sample is copied ten times.
+CHEAP: Final = 2**21  # maximum number of entries that are examined if the user has not asked for hints
+# This is the maximum number for arrays without column names, because programs may pass such arrays many times.
+BARE: Final = 2**18
+# A sample of larger data has at most 1/8 of the maximum number of entries, because the sample is copied ten times.
 _SAMPLED: Final = 8
 _LISTED: Final = option("columns", ["..."])
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
 _FROM, _UNTIL = 32_874, 51_136  # the first days of 1990 and of 2040 in Excel's numbering of days
-# If the numbers are not days, this many different ones all avoid weekends with a probability of 1 in 20 million.
+# The probability that this many different numbers all avoid weekends is 1 in 20 million if the numbers are not days.
 _DAYS: Final = 50
 
 
@@ -62,7 +63,7 @@ def find(
     names : sequence of str or None, default=None
         Names of the columns. By default, the names at the first site.
     most : int, default=67108864
-        The number of entries up to which all rows are examined.
+        The maximum number of entries for which all rows are examined.
     """
     shapes = [_shape_of(table) for table in tables]
     found = [_hint_of_few_rows(tables, shapes)]
@@ -106,7 +107,7 @@ def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: 
 def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
     """Return hints about batches of a stream: numbers that stand for missing values, and lines of totals.
 
-    Other kinds do not apply, because streams may have missing values, and a column may be constant in a batch.
+    Hints of other kinds do not apply, because a batch may have missing values and constant columns.
     """
     if not _can_be_looked_at([_shape_of(table) for table in tables], CHEAP):
         return ()
@@ -134,7 +135,7 @@ def _of_kinds(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequence[_Ki
     If there is a hint about rows, lines of totals and repeated sites are left out of the search in columns.
     """
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        # Comparisons with NaN are false, so a column without values causes no hint.
+        # numpy warns about columns without values. They cause no hint, because comparisons with NaN are false.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = [list(kind(data)) for kind in of_rows]
         if len(data.columns) <= WIDE:
@@ -277,7 +278,7 @@ def _signs_and_swaps(data: AllSites) -> Iterator[str]:
 
 
 def _constants(data: AllSites) -> Iterator[str]:
-    """Yield hints about columns with a single value at one site that is rare at other sites, such as a default."""
+    """Yield hints about columns that hold a single value, such as a default, at one site, but rarely elsewhere."""
     if len(data.sites) < 2:
         return
     still = (data.different == 1) & (data.seen >= LEAST)

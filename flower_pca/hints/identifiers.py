@@ -117,7 +117,7 @@ def _has_no_repeats(tables: Sequence[Any], j: int, *, together: bool) -> bool:
 
 
 def numbers_rows(table: Any, j: int) -> bool:
-    """Return whether a column of a client's stored rows holds whole numbers, no two of them equal."""
+    """Return whether a column of a client's stored rows holds at least 20 whole numbers, no two of them equal."""
     values = _column(table, j)
     return len(values) >= _FEWEST and bool(np.all(values == np.rint(values))) and len(np.unique(values)) == len(values)
 

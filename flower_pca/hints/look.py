@@ -32,7 +32,7 @@ def of(
     names : sequence of str or None, default=None
         Names of the columns. By default, the names at the first site.
     most : int, default=67108864
-        The number of entries up to which all rows are examined.
+        The maximum number of entries for which all rows are examined.
     sizes : sequence of str, default=()
         Hints about the sizes of columns, which are inserted into the result.
     but : int or None, default=None

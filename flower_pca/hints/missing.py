@@ -10,7 +10,8 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.hints.sites import LEAST, MANY, AllSites
 
-# Codes of a smaller size may be measurements, too. They cause a hint only if they recur or are the only negative value.
+# Codes with a smaller absolute value may be measurements, too. They cause a hint only if they recur or are the only
+# negative value.
 _OFTEN: Final = 900.0
 # The distance of a code from the other values usually exceeds their spread. For a repeated code that is the only
 # negative value, this share of the spread is enough.

@@ -57,7 +57,7 @@ def fills(data: AllSites) -> Iterator[str]:
 
 
 def shifted_points(data: AllSites) -> Iterator[str]:
-    """Yield hints about single values that are 10 or 100 times too large or too small in a narrow column."""
+    """Yield hints about a value that is 10 or 100 times too large or too small in a column of similar values."""
     (lowest, second), (highest, second_highest) = data.lowest, data.highest
     # Children among adults are not typing errors, so a small value causes a hint only if the others are even closer.
     small = (4.0 * lowest < second) & (highest <= _CLOSE * second)
@@ -192,7 +192,7 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
     for site, ends in zip(data.sites, _possible_ends(data), strict=True):
         for m in ends:
             above, below = site.rows[:-m], site.rows[-m:]
-            # Stop at the first line that holds no statistic, because most tables have no such lines.
+            # Stop at the first line that holds no statistic, because most tables have no lines of statistics.
             said = [*takewhile(bool, (_statistic(line, above) for line in below))]
             if len(said) == m and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
@@ -204,7 +204,7 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
 
 
 def _possible_ends(data: AllSites) -> list[list[int]]:
-    """Return for each site, in descending order, how many last lines may hold statistics of the lines above them.
+    """Return, for each site, the possible numbers of last lines with statistics of the lines above, largest first.
 
     This rough check looks at the first of the last lines only.
     """

@@ -66,7 +66,7 @@ def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
 
 
 def column_alone(sizes: Array) -> int | None:
-    """Return the column that has at least 99% of the variance, or None if there is no such column."""
+    """Return the position of the column that has at least 99% of the variance, or None if no column has so much."""
     squares = sizes**2
     j = int(np.argmax(squares))
     if len(sizes) > 1 and squares[j] >= _ALONE * squares.sum():

@@ -126,9 +126,8 @@ def _sum_or_mean(
 def _rounding_of_sum(rows: Array, n: Any) -> Array:
     """Return how much rounding may have changed the sum of n numbers of each column.
 
-    The number of decimal places of a column is read from `rows`.
-
-    Whole numbers are taken as counts and codes, which are not rounded.
+    The number of decimal places of a column is read from `rows`. Whole numbers are taken as counts and codes, which
+    are not rounded.
     """
     steps = _unit_of_last_place(rows).min(axis=-2)
     # The rounding error of a number has a standard deviation of steps / sqrt(12), and a sum has sqrt(n) times as much.

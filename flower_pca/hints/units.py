@@ -14,14 +14,14 @@ from flower_pca.hints.sentences import capital, shorten
 from flower_pca.hints.sites import LEAST, AllSites
 
 SITES: Final = 30  # If there are more sites, a single site hardly changes the median over all sites.
-# If there are more columns, they are wavelengths, genes or pixels, and some of them look odd by accident.
+# More columns than this are usually wavelengths, genes or pixels, and some of them look odd by accident.
 WIDE: Final = 500
 _LISTED: Final = 8  # maximum number of sites of one half that a hint names
 _CELSIUS: Final = 60.0  # the highest temperature in Celsius that is expected
 # After conversion, the median may differ from the median of the other sites by this share of the spread.
 _APART: Final = 0.25
 _TENTH: Final = 1.2816  # the ninetieth percentile of the standard normal distribution
-# These are allowances for chance, in units of the standard error that `_conversion` gets. The first one is added to the
+# These are allowances for chance, in units of the argument `error` of `_conversion`. The first one is added to the
 # threshold for the median, and the second one to the logarithm of the threshold for the spread. Values are assumed to
 # be normal.
 _APART_BY_CHANCE: Final = 0.49
@@ -204,7 +204,7 @@ def _levels_elsewhere(levels: Array, i: int) -> Array:
 
 
 def _usual(levels: Array) -> Array:
-    """Return the median levels of sites with values."""
+    """Return the median of each level of each column over the sites with values."""
     if np.isnan(levels).any():
         return np.asarray(np.nanmedian(levels, axis=0))
     return linalg.median_of_few(levels)

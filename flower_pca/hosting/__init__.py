@@ -2,5 +2,5 @@
 
 from typing import Final
 
-# A run-config gives the number of clients that each virtual node hosts under this key.
+# Under this key, a run-config gives the number of clients that each virtual node hosts.
 EACH: Final = "clients-per-node"

@@ -27,7 +27,10 @@ Answer: TypeAlias = Callable[[str, list[Array], wire.Config, Context], tuple[Any
 
 
 def serve(content: Content, kind: str, context: Context, clients: Sequence[int], answer: Answer) -> Content:
-    """Return the combined answers to a message. `clients` are all clients of the node."""
+    """Return one reply with the answers from the clients that a message names.
+
+    `clients` are the numbers of all clients of the node.
+    """
     return hosted.write_reply(kind, list(_answers(content, kind, context, frozenset(clients), answer)))
 
 
@@ -60,7 +63,7 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
 
 
 def _states(context: Context) -> dict[int, Content]:
-    """Return the state of each client, which is part of the node's state."""
+    """Return the state of each client, taken from the node's state."""
     states: dict[int, Content] = {}
     for name, record in context.state.items():
         client, _, part = name.partition(_SEPARATOR)

@@ -32,7 +32,7 @@ class AirChannel(Layer):
     Parameters
     ----------
     noise_std : float
-        The standard deviation of each entry of W, in the units of X'X, which is not divided by the number of rows.
+        The standard deviation of each entry of W, in the units of X'X (not divided by the number of rows).
     seed : int, default=0
         The seed of the noise and the gain errors.
     gain : float or tuple of float, default=1.0
@@ -83,7 +83,8 @@ class AirChannel(Layer):
     def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
         """Return the answer from the client at this position after fading.
 
-        If `position` is None, `arrays` is the sum of all answers. Return the sum with noise on its matrices.
+        If `position` is None, `arrays` is the sum of all answers, and the result is this sum with noise on its
+        matrices.
         """
         if position is not None:
             return self._fade(arrays, number, position)

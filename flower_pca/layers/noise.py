@@ -124,7 +124,7 @@ class Budget(Layer):
 
     @property
     def noise(self) -> float:
-        """The standard deviation of the noise on an answer to a message of the algorithm: s clip^2."""
+        """The standard deviation of the noise on an answer to a message of the algorithm: s clip^2 (see `DP`)."""
         rounds_share = self.budget * (1.0 - self.dp.frame_share)
         return self.dp.clip**2 * float(np.sqrt(self.rounds / rounds_share))
 
@@ -398,7 +398,7 @@ def cost(says: Arrays) -> float:
 
 
 def named_budget(says: Arrays) -> float:
-    """Return the privacy budget of the run, as mu^2, which a message contains."""
+    """Return the run's privacy budget, as mu^2, from a message."""
     return _instruction(says)[2]
 
 

@@ -48,7 +48,7 @@ _MEAN_SHARE: Final = 0.1  # maximum rounding error of the mean, as a share of th
 
 
 def round_to(a: Array, bits: int) -> Array:
-    """Return an array rounded to this number of bits, with an exponent for each column, or one for a vector."""
+    """Return an array rounded to this number of bits. Each column of a matrix has a separate exponent."""
     # Numbers that are not finite stay unchanged, so that the receiver refuses them.
     if 8 * a.dtype.itemsize <= bits or a.ndim not in (1, 2) or a.dtype.kind != "f":
         return a
@@ -79,7 +79,7 @@ class Precision(Layer):
         return repr(self)
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        """Return the message with the number of bits, and with rounded blocks and mean unless it is an opening."""
+        """Return the message with the number of bits. Blocks and mean are rounded unless the message is an opening."""
         bits = self.bits
         if self.tol is not None and not opening:
             bits = min(bits, fewest_within(message.room))
@@ -152,7 +152,7 @@ def pack(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
 
 
 def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays that `pack` has packed. Raise ProtocolError if the layout is not that of `pack`."""
+    """Return the arrays that `pack` has packed. Raise ProtocolError if the layout is different."""
     found = dict(arrays)
     for name in [name for name in arrays if name.endswith(EXPONENTS)]:
         exponents, a = found.pop(name), found.get(name.removesuffix(EXPONENTS))

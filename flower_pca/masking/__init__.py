@@ -1,4 +1,4 @@
-"""Masked sums: the server learns the sum of what clients send, but not what a single client has sent.
+"""Masked sums: the server learns the sum of the clients' answers, but no individual answer.
 
 The protocol follows Bonawitz et al. 2017, with new keys for every sum: see docs/masked-sums.md. The client's
 half and the server's half do no input or output and do not depend on Flower. The package cryptography is

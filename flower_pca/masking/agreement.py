@@ -1,10 +1,11 @@
-"""Make the texts about a set-up that nodes with keys sign, and check that the server told all nodes the same.
+"""Make the texts that nodes with keys sign, and check that the server has told all nodes the same about a set-up.
 
-When keys are made, a node signs its own keys. `publications` reads what peers have published, so that it can be
-compared with the list of trusted keys. When shares are made, the node knows the members, the run and the threshold, and
-signs a text with all three (`text`). With the first upload, it gets every peer's signature, which must belong to the
-same text (`check_vouchers`). Therefore, the server cannot tell two nodes of a set-up different members, thresholds or
-runs. A node that did not sign takes part in no sum with nodes that require signatures.
+In the first phase, a node makes its mask keys and signs them. `publications` reads the keys and signatures of the
+peers, so that the node can check them against its list of trusted keys. In the second phase, the node knows the
+members, the run and the threshold, and signs a text with all three (`text`). With the first upload message, the node
+gets the signature of every peer, which must belong to the same text (`check_vouchers`). Therefore, the server cannot
+tell two nodes of a set-up different members, thresholds or runs. Nodes that require signatures refuse sums with a node
+that did not sign.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from flower_pca.masking.secrets import Secrets
 def publications(
     arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
 ) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """Return the text that each peer has published according to the server, and each peer's signature, if any."""
+    """Return the text with each peer's published keys, and the peers' signatures, both by peer.
+
+    If the message has no signatures, the texts are empty and the second mapping has no entries.
+    """
     if "mask.signatures" not in arrays:
         return dict.fromkeys(peers, b""), {}
     keys = texts(arrays["mask.firsts"])
@@ -33,9 +37,9 @@ def publications(
 
 
 def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
-    """Return the text about the group that nodes sign: the set-up, the run, the threshold and all members' keys.
+    """Return the text that nodes sign about the group: the set-up, the run, the threshold and all members' keys.
 
-    If clients have only some of the members as neighbors, the message lists the keys of all members.
+    If a client exchanges shares with only some of the members, the message must list the keys of all members.
     """
     members = near = {mine, *texts(arrays["mask.exchanges"])}
     if "mask.members" in arrays:
@@ -56,7 +60,7 @@ def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: 
     if demands.identity is not None and new:
         named = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
         came = texts(arrays.get("mask.agreed", np.empty(0)))
-        # If there is no signature at all, the error names the first peer.
+        # If the message has no signatures, the mapping is empty, and the error names the first peer.
         signatures: Mapping[int, bytes] = dict(zip(peers, came, strict=bool(came)))
         newcomers = {peer: named[peer] for peer in new}
         demands.identity.check_agreed(secrets.agreed.tobytes(), newcomers, signatures)

@@ -33,7 +33,7 @@ _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # the types of the ar
 
 @dataclass(frozen=True)
 class Layout:
-    """The arrays of one client's answer by name, and the largest number of clients in their sum.
+    """The shapes and bounds of the arrays in one client's answer, and the maximum number of clients in a sum.
 
     Attributes
     ----------
@@ -58,10 +58,10 @@ class Layout:
 
     @classmethod
     def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
-        """Return the layout of the answers of `clients` clients, whose rows have `columns` columns, to a message.
+        """Return the layout of the answers to a message, for this number of clients and of columns.
 
-        With noise, the bounds follow from the noise. Otherwise, they follow from what the run knows, or the caller sets
-        them. `heard` states whether all clients were in the previous sum of the same set-up.
+        With noise, the bounds follow from the noise. Otherwise, they are the bound in `masks`, or follow from earlier
+        sums. `heard` states whether all clients were in the previous sum of the same set-up.
         """
         position = run.position
         parts = position.stage.parts(message.arrays, columns)
@@ -70,8 +70,8 @@ class Layout:
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not position.opening:
-            # A caller's bound applies only to products. The caller can know the size of products, but not the size of
-            # counts or of the figures about a batch.
+            # The caller's bound applies only to products. The caller can know the size of products, but not the size of
+            # counts or of statistics of a batch.
             unsure = {n: p for n, p in parts.items() if not p.kind.whole}
             sized = {n for n, p in unsure.items() if position.opens or p.shape}
             bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
@@ -98,7 +98,9 @@ class Layout:
 
 
 def _knows_squares(run: Run, message: Broadcast) -> bool:
-    """Return whether the trace bounds the answers, because the opening has summed the squares of all clients' values.
+    """Return whether the trace of the summed C_i bounds the answers.
+
+    The trace is known if the opening has summed the squares of all values of the clients that get this message.
 
     If missing values are replaced, the trace is no bound, because the replacements add to the squares.
     """
@@ -109,7 +111,7 @@ def _knows_squares(run: Run, message: Broadcast) -> bool:
 
 
 def _bounds_by_trace(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
-    """Return bounds for C_i and for its products with blocks: the trace, times the length of the longest column."""
+    """Return the bounds for C_i and its products with blocks: twice the trace, times the block's longest column."""
     bounds = {}
     for name, part in parts.items():
         if part.kind is Kind.GRAM:  # An entry of C_i is at most the trace of C_i.
@@ -123,7 +125,13 @@ def _bounds_by_trace(run: Run, message: Broadcast, parts: Mapping[str, Part]) ->
 
 
 def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of an answer's parts. Refuse parts whose size differs between clients."""
+    """Return the shapes of the parts of an answer.
+
+    Raises
+    ------
+    ConfigError
+        If the size of a part differs between clients.
+    """
     opened = [name for name, part in parts.items() if part.open]
     if opened:
         raise ConfigError(
@@ -134,7 +142,7 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
 
 
 def require_sum(run: Run, message: Broadcast) -> None:
-    """Refuse a message that a sum cannot answer, or that goes to more clients than fixed point supports."""
+    """Refuse a message if the run needs more than sums, or if it goes to more clients than fixed point supports."""
     if not run.position.sums_suffice or message.personal:
         wrong = "needs the separate answer of each client, but under masks the server sees only sums"
         if message.personal:
@@ -153,8 +161,8 @@ def require_sum(run: Run, message: Broadcast) -> None:
 class Acceptance:
     """The outcome of a phase: the accepted answers, the failures, the bytes of all replies, and the run's columns.
 
-    `notes` has a text for each client whose answer is accepted although the client has strayed: see `messages.strays`.
-    `declined` is the reason of the first client that declines the alternative algorithm.
+    `notes` maps each client that has strayed (see `messages.strays`), but whose answer is accepted, to an explanation.
+    `declined` is the reason given by the first client that declines the alternative algorithm, or an empty string.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
@@ -165,7 +173,7 @@ class Acceptance:
     declined: str = ""
 
     def explain(self, error: NotEnoughNodes) -> NotEnoughNodes:
-        """Return the error about too few answers, extended by the name and the reason of the first missing client."""
+        """Return the error about too few answers, with the number of the first missing client and the reason."""
         first = next(iter(self.failures.values()), None)
         if first is None:
             return NotEnoughNodes(str(error))
@@ -207,7 +215,7 @@ def accept(
     replies : iterable of Reply, Sum or Failure
         The replies to this message.
     group : MaskingGroup or None
-        The set-up, or None for the replies with which a set-up begins.
+        The set-up, or None if these are the replies to the first message of a set-up.
     phase : Phase
         The phase of the message.
     length : int
@@ -215,7 +223,7 @@ def accept(
     heading : Heading
         The columns of the run, or a heading with 0 columns if they are not known yet.
     course : bytes or None
-        The course after the newest valid sum, or None before the first one.
+        The course after the last valid sum (see `messages.course`), or None before the first valid sum.
     """
     got, replied = Acceptance(), {}
     for reply in replies:
@@ -292,7 +300,7 @@ def _check(
 
 
 def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
-    """Return the run's columns, and the reason for each client that is excluded because its columns differ.
+    """Return the run's columns, and for each client with other columns the reason why it is excluded.
 
     If the run's columns are not known yet, the majority of clients decides. A client without rows reports 0 columns and
     has no vote. If no client has rows, the run has 0 columns.

@@ -37,7 +37,10 @@ _ANYBODY: Final = Demands()  # the conditions of a node that accepts any peers
 
 
 class ClientHalf(Protocol):
-    """A function that is a client's half of a stage. The server sees its answer only in a sum over `summed` clients."""
+    """A function that computes a client's answer and its new memory for a stage.
+
+    The server sees the answer only in a sum over at least `summed` clients.
+    """
 
     def __call__(
         self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int
@@ -115,8 +118,8 @@ def answer(
 def _to_course(course: bytes, own: Arrays, before: Arrays, secrets: Secrets) -> tuple[Arrays, Secrets]:
     """Return the client's memory and secrets for the course that a set-up names.
 
-    For the present course, nothing changes. For the course before the newest answer, the client returns to its memory
-    from before this answer. For any other course, the present memory counts as empty.
+    If this is the client's present course, nothing changes. If it is the course before the newest answer, the client
+    returns to its memory from before this answer. For any other course, the present memory counts as empty.
     """
     if course == secrets.past.tobytes():
         return own, secrets
@@ -128,8 +131,8 @@ def _to_course(course: bytes, own: Arrays, before: Arrays, secrets: Secrets) -> 
 def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
     """Return the frame that enters the digest of the message.
 
-    For a stream, it contains only the columns' names, and for a party, only how it prepares its columns. Under noise,
-    it contains no replacement of missing values, because each node chooses its own.
+    For a stream, this frame contains only the columns' names. In a run over columns, it contains only how the columns
+    are prepared. Under noise, it contains no replacement of missing values, because each node chooses its own.
     """
     if isinstance(data, Stream):
         return Frame(names=data.wanted)
@@ -141,7 +144,7 @@ def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
 
 
 def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-    """Return the parts of a stage's answer, or none for an unknown stage, which is refused later."""
+    """Return the parts of a stage's answer. Return no parts for an unknown stage, because it is refused later."""
     if name not in registry.STAGES:
         return {}
     return registry.STAGES[name].parts(Message(messages.plain(arrays)), d)
@@ -150,7 +153,7 @@ def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
 def _ask_stage(
     stage: ClientHalf, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
 ) -> tuple[Arrays, Arrays]:
-    """Return the answer and memory of the client's half of the stage.
+    """Return the answer and the memory that the client's half of the stage has computed.
 
     Raises
     ------
@@ -179,8 +182,8 @@ def _keys(
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
     signature = demands.sign(messages.publication(setup.tobytes(), *keys))
     d = data.d
-    # A stream is read this early only if the server does not know the number of columns yet. Otherwise, its first batch
-    # is left for the stage.
+    # The first batch of a stream is read here only if the server does not know the number of columns yet. Otherwise,
+    # the batch is left for the stage.
     if isinstance(data, Stream) and "mask.d" not in arrays:
         d = data.columns()
     past, earlier = map(raw, courses)
@@ -208,8 +211,8 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
     # Without this check, a server could take the place of all peers with a single key.
     others = len({*keys, mine}) == group == len(keys) + 1 and position not in peers
     require(others and group > 1, "This set-up has fewer than two clients, or names a client twice.")
-    # If half of the clients or fewer were enough, a server could ask two groups of clients for the two different shares
-    # of a peer.
+    # If half of the clients or fewer were enough, a server could ask one group of clients for a peer's shares of the
+    # self-mask, and another group for the shares of the mask key.
     require(
         2 * needed > group >= needed,
         "This set-up requires too few survivors (half of its clients or fewer) or more survivors than clients.",
@@ -242,7 +245,7 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
 
 
 def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands) -> Secrets:
-    """Check a message for an upload, and return the secrets with the shares that the peers have sent for this sum."""
+    """Check a message that asks for an upload. Return the secrets, with the shares that peers have sent for the sum."""
     number = int(arrays["mask.number"])
     # If the client still waits for UNMASK, the last sum was unmasked without it.
     if int(secrets.step) == Phase.UNMASK:
@@ -271,7 +274,7 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
 
 
 def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: list[int], demands: Demands) -> Secrets:
-    """Return the secrets with the letters of the peers about their columns, which arrive with the first upload."""
+    """Return the secrets with all letters about columns. Letters from peers arrive with the first upload message."""
     assert demands.least_values is not None
     own = np.frombuffer(coverage.text(data, demands.least_values), dtype=np.uint8)
     known = secrets.columns[:-1]
@@ -284,7 +287,7 @@ def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: lis
 def _require_measured(
     secrets: Secrets, present: list[int], demands: Demands, names: tuple[str, ...] | None = None
 ) -> None:
-    """Require that enough of these peers have rows, and have measured the columns if the node demands this."""
+    """Require that enough of these peers have rows, and if the node demands it, that they have measured the columns."""
     written = dict(zip(secrets.peers.tolist(), secrets.columns[:-1], strict=True))
     said = np.array([written[peer] for peer in present], dtype=np.uint8)
     coverage.require_rows(secrets.columns[-1], said, demands.min_peers)
@@ -295,8 +298,8 @@ def _require_measured(
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
-    # Every sum needs new mask keys. If a key were used for the whole run, and restored after this client drops out of a
-    # later sum, the server could unmask this upload, because it knows the self-mask by then.
+    # Every sum needs new mask keys. Otherwise, the server could unmask this upload if the client drops out of a later
+    # sum: it would then restore the common key, and it already knows this sum's self-mask.
     seeds = _seeds(secrets.kinds)
     sealed, own, key = shares.deal(secrets, number + 1, seeds, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(own))
@@ -357,7 +360,10 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
 
 
 def _require_allowed_group(secrets: Secrets, present: list[int], demands: Demands, *, reveals: bool) -> None:
-    """Require that the node's conditions allow a sum with exactly these peers."""
+    """Require that the node's conditions allow a sum with exactly these peers.
+
+    `reveals` states whether the server learns the sum from the node's next answer.
+    """
     demands.check_peers(present)
     if demands.admit is None:
         return

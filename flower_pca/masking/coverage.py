@@ -66,12 +66,12 @@ def text(data: LocalData, least: int) -> bytes:
 
 
 def table_of(data: LocalData) -> LocalData:
-    """Return the columns that a message is about: the features, followed by the covariates if there are any."""
+    """Return the data with all columns that a message uses: the features, then the covariates if there are any."""
     return data if data.joint is None else data.joint
 
 
 def names_of(data: LocalData) -> tuple[str, ...] | None:
-    """Return the names of the columns that a message is about, or None if the message names no columns."""
+    """Return the names of the columns that a message uses, or None if the message names no columns."""
     beside = data.frame.covariates
     if beside is not None:
         return table_of(data).names
@@ -79,7 +79,7 @@ def names_of(data: LocalData) -> tuple[str, ...] | None:
 
 
 def digest_of_names(data: LocalData) -> bytes:
-    """Return a digest of the names of the columns that a message is about."""
+    """Return a digest of the names of the columns that a message uses."""
     return hashlib.blake2b(json.dumps(names_of(data)).encode(), digest_size=_NAMES).digest()
 
 
@@ -109,7 +109,7 @@ def _digest(value: float) -> int:
 
 
 def seal(secrets: Secrets, said: bytes, peers: list[int]) -> Array:
-    """Return a client's letter, sealed for each of these peers, one in each row."""
+    """Return the sealed copies of a client's letter `said`, one row for each of these peers."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     sealed = []

@@ -15,7 +15,7 @@ import numpy as np
 from flower_pca.base.bits import Bits, seeded_bits
 from flower_pca.base.linalg import Array
 
-# A function that maps the digest of a request to a source of random bits for the noise of the answer
+# A function that takes the digest of a request and returns a source of random bits for the noise of the answer
 DitherSource: TypeAlias = Callable[[bytes], Bits]
 
 _UNIT: Final = np.float32(2.0**-32)  # the factor that scales a random number of 32 bits to the interval from 0 to 1
@@ -31,12 +31,15 @@ def own_bits(size: int) -> Array:
 
 
 def system_dither(digest: bytes) -> Bits:
-    """Return the client's own source of random bits, whatever the message."""
+    """Return `own_bits`, the client's own source of random bits. The digest of the message is not used."""
     return own_bits
 
 
 def seeded_dither(seed: int, client: int, digest: bytes) -> Bits:
-    """Return a source of bits that are the same for the same message, so that simulations can be continued."""
+    """Return a source of bits that depends only on the seed, the client and the digest of the message.
+
+    A simulation that continues from a checkpoint therefore gives the same result as without the interruption.
+    """
     return seeded_bits(seed, client, int.from_bytes(digest[:8]))
 
 

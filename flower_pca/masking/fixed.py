@@ -7,9 +7,9 @@ steps then reveals nothing. The error of a sum is about 2 sqrt(N) steps of at mo
 overflow. A sum beyond 2^61 shows that a mask was not removed. At the end, sums of counts are rounded to whole numbers,
 and entries that may be only noise become 0.
 
-If no bound is known, an entry becomes four words of 48 bits (the wide form), from 2^-96 to 2^95, with noise of the same
-size. The carries between words would reveal a little more than the sum. Therefore, each client moves a random number of
-units from every word to the word below, which does not change the sum.
+If no bound is known, an entry becomes four words of 48 bits (the wide form), from 2^-96 to 2^95. Its noise also has a
+standard deviation of 2 steps. The carries between words would reveal a little more than the sum. Therefore, each
+client moves a random number of units from every word to the word below. This does not change the sum.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from flower_pca.masking.secrets import Secrets
 
 # The maximum number of clients in a sum. The sum of this many wide words is still below the limit.
 MOST_CLIENTS: Final = 2**13
-# The maximum number of bits of a sum. Two more would fit, but random numbers could then look like a valid sum.
+# The maximum number of bits of a sum. Two more bits would fit, but a sum from which a mask was not removed consists of
+# random numbers, and these could then look like a valid sum.
 _LIMIT: Final = 61
 # The wide form of a number: the count of words, the bits of each word, and the bits after the binary point
 _WORDS, _BITS, _FRACTION = 4, 48, 96
@@ -64,7 +65,10 @@ def bound_with_noise(deviation: float, clients: int) -> float:
 
 
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
-    """Return the bounds of an answer with this noise. The number of rows has the bound 1, as each client reports 1."""
+    """Return the bound of each part of an answer, for noise of this standard deviation.
+
+    The bound of the number of rows is 1, because each client reports 1 under noise.
+    """
     bound = bound_with_noise(deviation, clients)
     most = {name: 1.0 if part.kind.counts_rows else bound for name, part in parts.items()}
     return {name: np.array(one) for name, one in most.items()}
@@ -97,7 +101,7 @@ def decode(
 
 
 def check(arrays: Arrays, secrets: Secrets) -> None:
-    """Refuse a number of clients for which no sum in fixed point is possible, before the rows are read."""
+    """Refuse a message if its number of clients is impossible for this sum. The check does not need the rows."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         got = "not one whole number" if clients.shape or clients.dtype.kind not in "iu" else f"{clients:,}"
@@ -121,7 +125,7 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
 
 
 def noise_of_sum(bound: Array, clients: int) -> float:
-    """Return the standard deviation of the noise of an entry in a sum over this many clients."""
+    """Return the standard deviation of the rounding noise in one entry of a sum over this number of clients."""
     exponent = int(_exponents(bound, clients).min()) if bound.all() else _FRACTION
     return math.ldexp(_NOISE_STEPS * math.sqrt(clients), -exponent)
 
@@ -129,9 +133,17 @@ def noise_of_sum(bound: Array, clients: int) -> float:
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     """Return the answer in fixed point.
 
-    If the answer exceeds a bound, the client does not answer, which reveals something about this client alone. The
-    client then deletes the secrets of the set-up, and keeps only `own`, the memory of the stage. Therefore, a server
-    cannot try one bound after another. A node can also limit the number of such losses: see its rule `max_dropouts`.
+    If the answer exceeds a bound, the client does not answer, and this silence reveals something about the client.
+    Therefore, the client then deletes the secrets of the set-up and keeps only `own`, the memory of the stage, so that
+    a server cannot try one bound after another. The rule `max_dropouts` of a node also limits the number of such
+    losses.
+
+    Raises
+    ------
+    SpentError
+        If an entry of the answer exceeds its bound.
+    ProtocolError
+        If the bounds do not fit the arrays of the answer.
     """
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
@@ -154,7 +166,7 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
 
 
 def _exponents(bound: Array, clients: int) -> Array:
-    """Return the exponent f of the step 2^-f for each bound. Integer arithmetic gives the same f on all machines."""
+    """Return the exponent f of the step 2^-f for each bound. `frexp` is exact, so all machines get the same f."""
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 

@@ -19,14 +19,16 @@ from flower_pca.settings.masks import MaskedSums
 
 @dataclass(frozen=True)
 class PublicKey:
-    """A client's public mask key for a sum, with the sealed shares that the client has sent, by receiver."""
+    """A client's public mask key for a sum. `shares` maps each receiver to the client's sealed shares for it."""
 
     key: bytes
     shares: Mapping[int, bytes] = field(default_factory=dict)
 
 
 class MaskingGroup:
-    """A set-up of clients, which know each other by position. A client that drops out cannot return.
+    """A group of clients with a common set-up. Clients know each other by their positions in the group.
+
+    A client that drops out cannot return before the next set-up.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ class MaskingGroup:
     answers : mapping
         The answers with keys, by client. Their order determines the clients' positions.
     course : bytes or None, default=None
-        The course after the newest valid sum, or None before the first one.
+        The course after the last valid sum (see `messages.course`), or None before the first valid sum.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class MaskingGroup:
 
     @property
     def needed(self) -> int:
-        """The minimum number of uploads from each client of a sum and its neighbors together."""
+        """The minimum number of uploads from a client and its neighbors, which every client of a sum needs."""
         return self._needed
 
     @property
@@ -139,7 +141,7 @@ class MaskingGroup:
                 self._columns[i] = dict(zip(self._neighbors[i], texts(arrays[coverage.LETTERS]), strict=True))
 
     def begin(self, clients: Iterable[int]) -> None:
-        """Begin a sum over these clients, which must be ready."""
+        """Begin a sum over these clients. All of them must be in `ready`."""
         members = [self.position[client] for client in clients]
         self._now = {i: self._next[i] for i in members}
         self._next, self._uploads = {}, {}
@@ -225,14 +227,14 @@ class MaskingGroup:
         self._now, self._peers, self._uploads = {}, {}, {}
 
     def _vouchers(self, peers: list[int]) -> Arrays:
-        """Return the peers' signatures of the text about the group. They are sent only with the first sum."""
+        """Return the peers' signatures of the text about the group, or no arrays after the first sum of the set-up."""
         if self.number or not any(self._agreed.values()):
             return {}
         signatures = [self._agreed[peer] or bytes(SIGNATURE) for peer in peers]
         return {"mask.agreed": rows(signatures, SIGNATURE)}
 
     def _about_columns(self, i: int, peers: list[int]) -> Arrays:
-        """Return the letters of peers to a client about their columns. They are sent only with the first sum."""
+        """Return the letters about columns from a client's peers, or no arrays after the first sum of the set-up."""
         letters = [self._columns.get(peer, {}).get(i, b"") for peer in peers]
         length = max(map(len, letters), default=0)
         if self.number or not length:
@@ -244,7 +246,7 @@ class MaskingGroup:
         return len(self._neighbors[self.position[client]])
 
     def _uncanceled_masks(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
-        """Return the sum of the masks that the survivors share with a dropped client, which do not cancel."""
+        """Return the sum of the masks that do not cancel, because survivors share them with a dropped client."""
         if primitives.public(seed) != self._now[i].key:
             raise ProtocolError(
                 "The key of a client that dropped out, restored from its shares, differs from the key that it had "
@@ -271,7 +273,7 @@ class MaskingGroup:
         self._next[i] = PublicKey(key, letters)
 
     def _owners(self, i: int) -> dict[str, list[int]]:
-        """Return the clients for whose self-masks, and for whose mask keys, this client must send its shares."""
+        """Return the clients whose self-masks, and those whose mask keys, are restored with shares of this client."""
         survived, dropped = self._survivors_and_dropped[i]
         if self._shares == 1:
             return {"keys": dropped}

@@ -1,8 +1,8 @@
 """The identity of a node: the key with which it signs what it publishes at a set-up, and the keys that it trusts.
 
-These are the ECDSA keys with which SuperNodes authenticate to Flower, made by ssh-keygen or `flower-pca keys`. Signed
-texts begin with a label, and another hash than Flower's is used. A signature that is made here can therefore not be
-used as a signature for Flower.
+These are the ECDSA keys with which SuperNodes authenticate to Flower, made by ssh-keygen or `flower-pca keys`. The
+texts that are signed here begin with a label, and the signatures use a different hash than Flower's. Therefore, nobody
+can use these signatures to authenticate to Flower.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flower_pca.base.shown import path_text, shown
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # the curves that OpenSSH supports
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
 _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
-# A signature has two numbers, each of this many bytes on the largest curve.
+# The size in bytes of each of the two numbers of a signature, for the largest curve
 _NUMBER: Final = 66
 NAME: Final = sha256().digest_size  # the size in bytes of the name of a key
 _HASH: Final = ec.ECDSA(SHA384())
@@ -86,7 +86,9 @@ class Identity:
         return name(self.key.public_key()) + r.to_bytes(_NUMBER, "big") + s.to_bytes(_NUMBER, "big")
 
     def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Return the name of the key with which each peer has signed. Without trusted keys, return an empty dict.
+        """Return, for each peer, the name of the key with which the peer has signed its published text.
+
+        Without trusted keys, signatures are not checked, and the dict is empty.
 
         Raises
         ------
@@ -127,7 +129,10 @@ class Identity:
         return names
 
     def check_agreed(self, text: bytes, names: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> None:
-        """Require that each of these peers has signed this text about the group, with the key of its name."""
+        """Require that each peer has signed this text about the group with its key. `names` has the keys' names.
+
+        Without trusted keys, nothing is checked.
+        """
         if self.trusted is None:
             return
         for peer, signer in names.items():
@@ -144,7 +149,7 @@ _LEAVES: Final = b"flower_pca masks: the owner of this key leaves for good the n
 
 
 def consent(sign_key: str | os.PathLike[str], trusted_keys: str | os.PathLike[str]) -> str:
-    """Return the line of text by which the owner of a key allows the nodes of these keys to continue without it."""
+    """Return a line, signed with `sign_key`, that allows the nodes in `trusted_keys` to continue without this node."""
     own = Identity.load(sign_key, trusted_keys)
     return own.sign(_leaving(own.trusted or {})).hex()
 

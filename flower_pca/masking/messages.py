@@ -1,6 +1,7 @@
 """The definitions that both halves of masked sums share: phases, names of arrays in messages, and contexts of keys.
 
-`Demands` contains a node's conditions for the other nodes of a sum, whatever the server says about the group.
+The context of a key is a text that enters the key's derivation, so that a key serves only one purpose. `Demands`
+contains a node's conditions for the other nodes of a sum, which apply whatever the server says about the group.
 
 A client's masks are bound to its course. The course is a digest of the messages on which its memory depends.
 
@@ -56,14 +57,15 @@ NOTHING: Final = bytes(DIGEST)  # the course of a client whose memory depends on
 
 
 def course(past: bytes, said: bytes, stage: str) -> bytes:
-    """Return the course after the client has answered one more message of this stage, whose digest is `said`."""
+    """Return a client's course after the course `past`, if it answers a message of a stage with the digest `said`."""
     return sha256(b"flower_pca masks: answered" + (past if remembers(stage) else NOTHING) + said).digest()
 
 
 def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
     """Return the part of a client's memory that a stage may use.
 
-    If the client has a course, this is all of the memory. Otherwise, it is only the part that depends on rows alone.
+    If the client has a course, or if the stage does not answer from its memory, this is all of the memory. Otherwise,
+    it is only the part that depends on rows alone.
     """
     if past != NOTHING or not remembers(stage):
         return own
@@ -75,7 +77,7 @@ def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
 
 
 def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
-    """Return the course of a client's memory after it has answered a stage."""
+    """Return the course of a client's memory after the client has answered a message of a stage."""
     if not _of_stage(own):
         return NOTHING
     if remembers(stage):
@@ -89,7 +91,7 @@ def with_before(own: Arrays, before: Arrays) -> Arrays:
 
 
 def before_of(memory: Arrays) -> Arrays:
-    """Return the memory from before the newest answer, as part of a client's memory."""
+    """Return the part of a client's memory that was stored by `with_before`: the memory before the newest answer."""
     return {name.removeprefix(BEFORE): a for name, a in memory.items() if name.startswith(BEFORE)}
 
 
@@ -128,7 +130,7 @@ def why(client: int, then: str) -> str:
 
 
 def why_all(client: int, then: str) -> str:
-    """Return the same text as `why` for a client if all clients have strayed."""
+    """Return the text that replaces the text from `why` if all clients have strayed."""
     return f"Client {client}, like all others, does not have the state that this run continues from. {then}"
 
 
@@ -175,8 +177,8 @@ SENT: Final[Mapping[str, Ask]] = {
 class SpentError(DataError):
     """An error that a client raises if it cannot answer from its rows.
 
-    The missing answer reveals something about the client, so it deletes the secrets of the set-up and keeps only
-    `memory`.
+    The missing answer reveals something about the client. Therefore, the client deletes the secrets of the set-up and
+    keeps only `memory`.
     """
 
     def __init__(self, reason: str, memory: Arrays) -> None:
@@ -251,7 +253,7 @@ def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> byte
 
 
 def letters(sender: bytes, receiver: bytes) -> bytes:
-    """Return the context from which the secret for letters between two clients is derived: their public keys."""
+    """Return the context of the secret for letters from one client to another, which contains their public keys."""
     return b"flower_pca masks: letters" + sender + receiver
 
 
@@ -276,7 +278,7 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
         elif f.name == "covariates" and frame.covariates is not None:
             content["frame.covariates"] = raw(frame.covariates.plain().encode())
             content |= {f"frame.{name}": a + 0.0 for name, a in frame.covariates.arrays.items()}
-        # Frames that are equal by Frame.same have the same digest.
+        # With this conversion, frames that are equal by Frame.same have the same digest.
         elif (a := getattr(frame, f.name)) is not None:
             content[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()

@@ -55,7 +55,7 @@ def public(seed: bytes) -> bytes:
 
 
 def agree(key: X25519PrivateKey, other: bytes) -> bytes:
-    """Return the shared secret of a private and a public key, from which keys are derived."""
+    """Return the secret that the owners of both keys share. Other keys are derived from this secret."""
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # With a point of small order, the result would not depend on the private key.
@@ -81,12 +81,12 @@ def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
 
 
 def seal(key: bytes, text: bytes, context: bytes) -> bytes:
-    """Encrypt a text with a key that is used only once. Decryption needs the same context."""
+    """Return an encrypted text. The key must be used only once, and decryption needs the same context."""
     return ChaCha20Poly1305(key).encrypt(_ONCE, text, context)
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Decrypt a sealed text. Refuse the text if any bit of it has changed."""
+    """Return the decrypted text. Raise ProtocolError if any bit of the sealed text has changed."""
     try:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
     except InvalidTag as error:
@@ -97,12 +97,12 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
 
 
 def seal_size(shares: int) -> int:
-    """Return the size in bytes of this many shares and a public key under authenticated encryption."""
+    """Return the size in bytes of a sealed text that contains this number of shares and a public key."""
     return shares * SEED + KEY + 16
 
 
 def split(secret: bytes, needed: int, count: int) -> list[bytes]:
-    """Split a secret into shares. Any `needed` of them restore it, and fewer reveal nothing (Shamir 1979).
+    """Split a secret into `count` shares. Any `needed` shares restore it, and fewer reveal nothing (Shamir 1979).
 
     The shares are the values at 1, 2, ... of a polynomial of degree needed - 1. Its value at 0 is the secret.
     """

@@ -1,4 +1,4 @@
-"""A masked run. After a set-up with two messages, each message of the inner run becomes an upload that is unmasked.
+"""A masked run. After a set-up with two messages, each message of the inner run is answered by an unmasked sum.
 
 The inner run produces a message for some clients. Instead of this message, the masked run sends the messages of the
 protocol, one in each phase. A phase ends when the clients that were reached have answered:
@@ -11,8 +11,8 @@ protocol, one in each phase. A phase ends when the clients that were reached hav
 | UNMASK | the shares that remove the masks from the sum     | the sum                                              |
 
 The inner run gets the sum as the answer of all clients in the sum. A client that has dropped out counts as a failure.
-The next message begins with UPLOAD if all of its clients were in the sum before. Otherwise, and after a lost sum, it
-begins with KEYS.
+The next message of the inner run begins with UPLOAD if all of its clients were in the previous sum. Otherwise, and
+after a lost sum, it begins with KEYS.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Masked(WrappedRun):
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:
-        """Begin a sum, with the existing keys if all clients of the message have them."""
+        """Begin a sum with the existing keys if all clients of the message have them, or else a new set-up."""
         require_sum(self._run, message)
         self._taking_part, self._dropped = message.to, {}
         # If clients are sampled, a sample may have too few neighbors for the existing keys, although no client has
@@ -230,7 +230,10 @@ class Masked(WrappedRun):
         return {**carried.arrays, **about}, {client: group.upload_message(client) for client in to}
 
     def _invitation(self) -> Arrays:
-        """Return the arrays of the first message of a set-up. It tells streams without rows the number of columns."""
+        """Return the arrays of the first message of a set-up.
+
+        In a run without an opening, they include the number of columns, which streams without rows cannot know.
+        """
         position = self._run.position
         invitation = {"mask.single": np.array(not self._masks.self_masks)}
         if not position.opens and position.columns:
@@ -238,7 +241,7 @@ class Masked(WrappedRun):
         return invitation
 
     def _next(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:
-        """Move on to the next phase, and at the end of a sum also advance the inner run. Return the run's metrics."""
+        """Move on to the next phase. At the end of a sum, advance the inner run and return its metrics."""
         group = self._group
         if group is None:
             assert self._carried is not None

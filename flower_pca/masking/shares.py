@@ -17,18 +17,22 @@ from flower_pca.masking.secrets import Secrets
 def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
     """Return the secret for letters to a peer, followed by the secret for letters from this peer.
 
-    The two differ, because the server could otherwise return a client's own letter to it.
+    The two secrets differ. Otherwise, the server could pass off a client's own letter as a letter from the peer.
     """
     both = messages.letters(mine, other), messages.letters(other, mine)
     return b"".join([primitives.derive(common, context) for context in both])
 
 
 def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
-    """Return the sealed letters for all peers, the client's own seeds and shares, and its public key for the sum."""
+    """Split seeds into shares for the peers and the client itself.
+
+    Return the sealed letters to the peers, the seeds followed by the client's own shares, and the public key for the
+    sum.
+    """
     position, setup = int(secrets.position), secrets.setup.tobytes()
     key = primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
-    # The server numbers shares in the same order, the order of positions, to combine them.
+    # Shares are numbered in the order of positions, because the server combines them in this order.
     group = sorted([*peers, position])
     starts = range(0, len(seeds), SEED)
     kinds = [seeds[start : start + SEED] for start in starts]
@@ -46,7 +50,13 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
 
 
 def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
-    """Return the shares that peers have sent for a sum. Each letter must be intact and contain the peer's key."""
+    """Return the shares that peers have sent for a sum.
+
+    Raises
+    ------
+    ProtocolError
+        If a letter was changed, or if it does not contain the peer's key that the server has sent.
+    """
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     shares = []

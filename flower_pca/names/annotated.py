@@ -38,7 +38,7 @@ def fields_of(
 
 
 def _rows_of(X: Any, who: str, layer: str | None) -> Any:
-    """Return the matrix of an AnnData object, or one of its layers."""
+    """Return the named layer of an AnnData object, or its matrix X if `layer` is None."""
     # Newer versions list X among the layers, under the name None.
     layers = [name for name in getattr(X, "layers", ()) if name is not None]
     if layer is not None:
@@ -65,7 +65,7 @@ def require_different(names: Sequence[str], who: str, remedy: str) -> None:
 
 
 def marked(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:
-    """Return the names of the genes that are marked as highly variable."""
+    """Return the names of the genes that are marked as highly variable. Raise a DataError if no gene is marked."""
     if marks is None or not marks.any():
         what = f"has no column {MARKS} in var" if marks is None else "marks no gene as highly variable"
         raise DataError(

@@ -42,11 +42,12 @@ _DENSEST: Final = 16
 _MOST: Final = 20  # maximum number of names in the list of an error or a hint
 _LISTED: Final = option("columns", ["..."])
 _AMONG: Final = " among numbers"
-# This matches descriptions of unusable columns that quote a word, or "text" if cells are not shown. Numbers with a
-# decimal comma and pandas types do not match.
+# This pattern matches descriptions of unusable columns that quote a word, or that begin with "text" because cells are
+# not shown. Numbers with a decimal comma and pandas types do not match.
 _TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|complex))")
 _MOST_TEXTS: Final = 5  # If more columns hold text, the error does not suggest to use them as categories.
-_RARE: Final = 20  # If at most one cell in this many is a word, it is a typing error. Else the column holds words.
+# If at most one cell in this many is a word, words are taken for typing errors. Otherwise, the column holds words.
+_RARE: Final = 20
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,11 @@ class Columns:
             The names of the wanted columns.
         words : mapping or None, default=None
             Descriptions of further columns that hold no numbers, by name.
+
+        Raises
+        ------
+        DataError
+            If a wanted column does not exist, or holds no numbers.
         """
         place = {name: j for j, name in enumerate(self.names)}
         absent = [name for name in wanted if name not in place]
@@ -230,7 +236,10 @@ class Heading:
 
 
 def majority(headings: Iterable[Heading]) -> Heading:
-    """Return the most common heading, with names if a client sent them. In a tie, the first heading is returned."""
+    """Return the most common heading, with names if a client sent them.
+
+    In a tie, return the first of the most common headings. Without any heading, return the heading of no columns.
+    """
     every = list(headings)
     if not every:
         return Heading(0)
@@ -315,9 +324,9 @@ def write_names(names: tuple[str, ...]) -> str | bytes:
 
 
 def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -> tuple[str, ...] | None:
-    """Return the names of columns in a message from another machine, written by `write_names`, or None without names.
+    """Return the names of columns in a message from another machine, or None if the message has no names.
 
-    `remedy` is the advice in the error.
+    The names were written by `write_names`. `remedy` is the advice in the error.
 
     Raises
     ------
@@ -440,7 +449,7 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
 
 
 def enumeration(words: Iterable[str]) -> str:
-    """Return the words as a list for a message, shortened to `_MOST` words."""
+    """Return the words as a list for a message. After `_MOST` words, give only the number of further words."""
     every = list(words)
     shown = ", ".join(every[:_MOST])
     if len(every) <= _MOST:

@@ -57,7 +57,7 @@ def _of_one_kind(frame: Any) -> Array | None:
 
 
 def _index(frame: Any) -> tuple[Any, ...] | None:
-    """Return the row ids from the index of a pandas frame, or None if the index only counts the rows."""
+    """Return the row ids from the index of a pandas frame, or None if the index is missing or only counts the rows."""
     index = getattr(frame, "index", None)
     if index is None or not hasattr(index, "tolist"):
         return None

@@ -80,7 +80,7 @@ def digest(ids: Iterable[str], salt: str) -> str:
 
 
 def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
-    """Return the reason and the remedy if the people of a party differ from the people of the run.
+    """Describe how the people of a party differ from the people of the run, and return the description and a remedy.
 
     `own` and `others` hold the number of people and the digest of their ids, at the party and in the run.
     """
@@ -113,7 +113,7 @@ def as_text(value: Any) -> str:
 
 
 def _id_as_text(value: Any) -> str:
-    if type(value) is int:  # This is fast for integers, which most indices hold. Most runs do not use ids.
+    if type(value) is int:  # This check is a shortcut for integers, which most indices hold.
         return str(value)
     if value is None or value != value:
         return ""

@@ -64,7 +64,7 @@ def read_levels(given: Any) -> Levels | None:
     Parameters
     ----------
     given
-        The names of the columns, in a list or a text with commas. Or a mapping from each name to its levels or None.
+        The names of the columns, as a list or a text with commas, or a mapping from each name to its levels or None.
     """
     if given is None:
         return None
@@ -163,7 +163,7 @@ def in_order(levels: Iterable[str]) -> tuple[str, ...]:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a cell as a level, or None if it is empty."""
+    """Return a cell as a level, or None for a missing value."""
     if is_gap(value):
         return None
     return clean(as_text(value)) or None  # `as_text` turns 1.0 into 1, because missing values make codes floats.
@@ -218,7 +218,13 @@ class Coding:
         return {word: list(map(level_of, indicators(there, word))) for word in self.words}
 
     def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Coding:
-        """Return the coding of a run. A column for which the caller listed no levels gets the levels of all sites."""
+        """Return the coding of a run. A column for which the caller listed no levels gets the levels of all sites.
+
+        Raises
+        ------
+        DataError
+            If the caller listed no levels of a column, and no site sent levels of this column.
+        """
         found: list[tuple[str, tuple[str, ...]]] = []
         for column, some in self.value:
             there = some or in_order(level for site in sites for level in site.get(column, ()))

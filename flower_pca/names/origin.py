@@ -15,7 +15,7 @@ from flower_pca.base.shown import brief
 
 @dataclass(frozen=True)
 class Stretch:
-    """The consecutive rows of one file.
+    """Consecutive rows of one file.
 
     Attributes
     ----------

@@ -32,7 +32,13 @@ _HOW: Final = (
 
 
 def of(given: AsGiven) -> Ranges:
-    """Return the names of columns with the lower and upper ends of their ranges, from a mapping, a text or a file."""
+    """Return the names of columns with the lower and upper ends of their ranges, from a mapping, a text or a file.
+
+    Raises
+    ------
+    ConfigError
+        If a range is invalid, if a column has two ranges, or if there is no range.
+    """
     found = []
     for name, *ends in _lines(given):
         try:

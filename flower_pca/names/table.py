@@ -54,7 +54,7 @@ class Table:
     made : frozenset of str
         The names of the columns that were made from columns of words.
     beside : mapping
-        The label columns, by name. They are not features, for example a label or the client of each row.
+        The label columns, by name. These columns, such as the client of each row, are not features.
     parts : tuple of Table
         The tables of the clients, if the source knows its clients. Together, in this order, they hold all rows.
 
@@ -252,7 +252,7 @@ class Table:
         return replace(self.pick(rest) if self.names else self, words=words)
 
     def with_ids(self, ids: str | None) -> Self:
-        """Return the table with the label column of this name as the ids of its rows. Do nothing for None."""
+        """Return the table with the label column of this name as the ids of its rows, or unchanged for None."""
         if ids is None:
             return self
         beside = dict(self.beside)
@@ -434,7 +434,7 @@ def cells(
 
 
 def _stretch(rows: Any) -> Any:
-    """Return indices of consecutive rows as a slice, because each part of a table takes one without a copy."""
+    """Return indices of consecutive rows as a slice, which selects rows without a copy. Return others unchanged."""
     if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu":
         return rows
     if len(rows) == 0:

@@ -47,7 +47,7 @@ def errors(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> Non
 
 
 def side_of(names: Sequence[str]) -> Literal["x", "y"]:
-    """Return the axis of the bars' values: "x" if each client has its name, so that bars are horizontal, else "y"."""
+    """Return the axis of the bars' values: "x" for horizontal bars if there is room for all names, else "y"."""
     return "x" if 0 < len(names) <= NAMED else "y"
 
 
@@ -56,7 +56,7 @@ def start(
 ) -> tuple[style.Axes, Callable[..., Any], Literal["x", "y"]]:
     """Return empty axes for bars, the function that draws the bars, and the axis of their values.
 
-    `tall` is the height of the figure in inches if each client has its name.
+    `tall` is the height of the figure in inches if bars are horizontal.
     """
     side = side_of(names)
     if side == "x":
@@ -76,7 +76,7 @@ def tidy(ax: style.Axes, count: int, names: Sequence[str], *, title: str, words:
 
 
 def beside(names: Sequence[str]) -> str:
-    """Return the label of the clients' axis, or "" if the names of clients make a label unnecessary."""
+    """Return "client", the label of the clients' axis, or "" if the names of clients make a label unnecessary."""
     return "" if names else "client"
 
 

@@ -33,7 +33,10 @@ def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
 
 
 def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Result, Shards]:
-    """Return the result and the rows, without the clients that have no rows. The other clients keep their names."""
+    """Return the result and the list of rows, or None if no rows are given, without the clients that have no rows.
+
+    The other clients keep their names.
+    """
     rows = list(shards.values()) if isinstance(shards, Mapping) else shards
     if rows is None or not isinstance(result, PCAResult):
         return result, rows
@@ -57,7 +60,7 @@ def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Sha
 
 
 def figure(result: Result, what: str, *, shards: Shards | Mapping[str, Any] = None) -> style.Figure:
-    """Return one of PICTURES as a matplotlib figure."""
+    """Return one of PICTURES as a matplotlib figure, or raise a ConfigError if its requirement is not met."""
     result, shards = with_rows(result, shards)
     picture, drawn = PICTURES[what], style.figure()
     if picture.rows and shards is not None and isinstance(result, PCAResult) and not knows_sites(result, len(shards)):

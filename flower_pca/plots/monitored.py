@@ -20,7 +20,7 @@ _LOWEST: Final = 1e-3  # Values below this share of a limit are drawn at this sh
 
 
 def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:
-    """Draw the rows of each site into an SVG or PNG file.
+    """Draw SPE against T2 for the rows of each site into an SVG or PNG file, and return its path.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ def own_first(drawn: style.Figure, result: PersonalResult) -> None:
 
 
 def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
-    """Draw the reconstruction error of each client, with the shared components only and with its own components."""
+    """Draw the reconstruction error of each client, with and without the client's own components."""
     found = shares(result, shards)
     assert found is not None
     clients.pairs(

@@ -32,7 +32,7 @@ def _draw_columns(drawn: style.Figure, result: RobustResult, share: Array, title
 
 
 def outlier_share(drawn: style.Figure, result: RobustResult) -> None:
-    """Draw a bar for the share of outliers in each column, which the server knows after any robust run."""
+    """Draw a bar for the share of outliers in each column. Every robust result has these shares."""
     _draw_columns(drawn, result, result.outlier_share_by_column_, "Far entries, by column")
 
 

@@ -21,7 +21,7 @@ _VECTOR: Final = 600  # maximum number of points that an SVG file stores as sepa
 _ARROWS: Final = 6  # maximum number of columns with an arrow
 # The longest arrow along each axis ends at this quantile of the absolute scores.
 _ARROW: Final = 0.9
-_PANELS_BY_COLUMN: Final = 4  # maximum number of columns, each with a panel in which it colors the rows
+_PANELS_BY_COLUMN: Final = 4  # maximum number of panels, each with rows colored by a column
 _PANELS: Final = (3, 4)  # rows and columns of panels if there are too many clients for colors
 
 
@@ -57,7 +57,7 @@ def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None)
 
 
 def by_column(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """Draw rows along the first two components, colored by each column that the run explained, adjusted by or kept."""
+    """Draw rows along the first two components, in one panel per column of `columns_beside`, colored by this column."""
     every, some = _thinned(shards)
     names = columns_beside(result, shards)[:_PANELS_BY_COLUMN]
     points = np.concatenate(_scores_of(result, some))
@@ -79,7 +79,7 @@ def by_column(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> 
 
 
 def columns_beside(result: PCAResult, shards: Sequence[Any]) -> list[str]:
-    """Return the columns in all shards that the run explained by, adjusted by or kept, as the shards call them."""
+    """Return the columns of `explain`, `adjust` and `keep` that all shards have, by the names that the shards use."""
     wanted = [*result.explained_by_, *result.adjusted_by_, *result.kept_]
     tables = [Table.of(shard) for shard in shards]
     columns = [{*(table.names or ()), *table.texts} for table in tables]
@@ -197,7 +197,10 @@ def _cloud_by(ax: style.Axes, points: Array, cells: Array) -> None:
 
 
 def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
-    """Draw points in the colors of their clients or groups, with a bar that names the colors if `bar` is not None."""
+    """Draw points in the colors of their clients or groups.
+
+    A bar explains the colors by the names in `bar`, or by numbers if `bar` is empty. With None, there is no bar.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 

@@ -35,7 +35,7 @@ FAINT: Final = "#8a919e"
 GRID: Final = "#e6e8ec"
 WHITE: Final = "#ffffff"
 BAR: Final = "#7fa6d6"
-# On a dark page, the keys are replaced by these colors.
+# On a dark page, each key of this mapping is replaced by its value.
 DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}
 # These are the colors of Okabe and Ito, which color-blind people can distinguish. Yellow is left out, as it is faint.
 COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
@@ -229,7 +229,7 @@ def _axis_of(ax: Axes, axis: Literal["x", "y"]) -> Axis:
 def _write_ticks(
     ax: Axes, axis: Literal["x", "y"], places: Sequence[int], words: Sequence[str], *, upright: bool
 ) -> None:
-    """Set ticks with these texts, in fonts that have all their letters."""
+    """Set ticks with these texts, rotated by 90 degrees if `upright`, in fonts that have all letters of the texts."""
     _axis_of(ax, axis).set_ticks(places, words, fontfamily=family("".join(words)))
     if upright:
         ax.tick_params(axis=axis, labelrotation=90)
@@ -243,13 +243,13 @@ def sized(count: int, few: float, many: float) -> float:
 
 
 def thin(names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the positions and texts of evenly spaced names, as many as there is room for."""
+    """Return the positions and texts of at most 12 evenly spaced names."""
     places = list(range(0, len(names), -(-len(names) // _MOST_LABELS)))
     return places, [name_of(names[i]) for i in places]
 
 
 def name_of(name: str) -> str:
-    """Return a name for use in a picture: shortened, not parsed as a formula, and with letters that some font has."""
+    """Return a name for use in a picture: shortened, not parsed as a formula, and without letters that no font has."""
     return legible(labels.shorten(name, _NAME)).replace("$", r"\$")
 
 
@@ -279,7 +279,7 @@ _FALLBACK_FONT: Final = "last resort"  # part of the name of a font that shows e
 
 
 def legible(text: str) -> str:
-    """Replace each letter that no font on this machine has with a question mark."""
+    """Return the text with a question mark in place of each letter that no font on this machine has."""
     drawable = (c if ord(c) in _letters() or _font(c) else "?" for c in text)
     return "".join(drawable)
 
@@ -294,7 +294,7 @@ def family(text: str) -> list[str]:
 
 @cache
 def _font(letter: str) -> str | None:
-    """Return the name of the first font, in alphabetical order, that has this letter, or None."""
+    """Return the name of a font that has this letter, preferably of normal weight, or None if no font has it."""
     from matplotlib.font_manager import fontManager, get_font
 
     for entry in sorted(fontManager.ttflist, key=lambda entry: (entry.weight != 400, entry.name, entry.fname)):

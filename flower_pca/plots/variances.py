@@ -20,7 +20,7 @@ from flower_pca.results.steps import TrackingResult
 
 PANELS: Final = 6  # maximum number of components whose weights are drawn as bars
 BARS: Final = 8  # maximum number of columns with a bar in each component
-_FARTHEST: Final = 1.2  # maximum weight at which the axis ends, even if whiskers are longer
+_FARTHEST: Final = 1.2  # The axis ends at this weight or before, even if whiskers are longer.
 
 
 def bars(drawn: style.Figure, result: PCAResult) -> None:
@@ -107,7 +107,7 @@ def explained(drawn: style.Figure, result: PCAResult) -> None:
     style.key(drawn, ncols=3)
 
 
-_GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)  # shares of the variance for which the number of components is given
+_GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)  # shares for which a picture gives the number of components
 _LABELED_BARS: Final = 8  # maximum number of bars that are labeled with their values
 
 
@@ -133,7 +133,7 @@ def scree(drawn: style.Figure, result: PCAResult) -> None:
 
 
 def cumulative(drawn: style.Figure, result: PCAResult) -> None:
-    """Draw the cumulative variance share, and where it passes the usual marks. If variances are noisy, draw bounds."""
+    """Draw the cumulative variance share, and where it reaches the shares in `_GUIDES`. Draw bounds under noise."""
     ax, known = drawn.subplots(), result.certainty
     together = result.explained_variance_ratio_.cumsum()
     number = np.arange(1, len(together) + 1)
@@ -186,7 +186,7 @@ def _share_of(result: PCAResult) -> str:
 
 
 def _draw_next_component(ax: style.Axes, result: PCAResult) -> str:
-    """Draw the possible range of the next component's variance, and return the label of the axis.
+    """Draw the possible range of the next component's variance, and return the label of the x axis.
 
     The variance of the next component is at least the mean variance of the directions outside the components. It is at
     most the variance of the last component, and at most the sum of the variances outside the components.
@@ -236,7 +236,7 @@ def _draw_band(ax: style.Axes, known: Certainty) -> None:
 
 
 def _components_at_marks(together: np.ndarray[Any, Any]) -> dict[float, int]:
-    """Return the number of components that reach each mark. If several marks need the same number, keep the highest."""
+    """Return the number of components by share in `_GUIDES`. If shares need the same number, keep the largest share."""
     passed = [guide for guide in _GUIDES if guide <= together[-1]]
     first = {guide: int(np.searchsorted(together, guide)) + 1 for guide in passed}
     return {guide: count for guide, count in first.items() if count not in [first[g] for g in first if g > guide]}

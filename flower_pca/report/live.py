@@ -23,14 +23,14 @@ from flower_pca.report import html, page, pages
 from flower_pca.results.facts import Fact
 from flower_pca.results.record import ClientStep, Events, StepRecord
 
-_SHARE: Final = 4.0  # minimum pause between two versions of the page, as a multiple of the time that writing one takes
+_SHARE: Final = 4.0  # minimum pause after writing the page, as a multiple of the time that writing took
 _ENDINGS: Final = (".html", ".htm")
 _ALARMS: Final = 20  # maximum number of alarms on the page, newest first
 _CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")
 
 
 class Live:
-    """A live page of a tracking run. Pass it as `on_step`, within its own `with` block.
+    """A live page of a tracking run. Open it in a `with` statement, and pass it to the run as `on_step`.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
 
 
 def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
-    """Return the chosen pictures as HTML, or all pictures of a report if `chosen` is None.
+    """Return the chosen pictures as HTML, or all pictures of a report if `chosen` is None. Return "" for no pictures.
 
     Without matplotlib, return a paragraph that explains how to install it.
     """

@@ -30,7 +30,8 @@ from flower_pca.results.personal import SEPARABLE, UNMEASURED, PersonalResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.steps import TrackingResult
 
-# If the share of removed entries is more than this many times the share of outliers, most of them are not outliers.
+# If the share of removed entries is more than this many times the share of outliers, most removed entries are not
+# outliers.
 _MANY_MORE: Final = 2.0
 _TAKEN: Final = ("entries taken out", "far off")
 
@@ -130,7 +131,7 @@ def personal_words(result: PersonalResult) -> list[str]:
 
 
 def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
-    """Return a table of the clients: their errors with and without own components, and the columns of the first one.
+    """Return a table of the clients: errors with and without own components, and weights in the first own component.
 
     Return [] if no client's own components are known.
     """
@@ -248,7 +249,7 @@ def messages(history: History) -> str:
 
 
 def failures(history: History, names: Mapping[int, str]) -> str:
-    """Return tables of the clients that failed to answer a message, and of the clients with notes, with the reasons."""
+    """Return a table of clients that failed to answer, and a table of clients with a note on their answer, or ""."""
     left = [(record, node, why) for record in history for node, why in record.failures.items()]
     strayed = [(record, node, why) for record in history for node, why in record.notes.items()]
     return _table_of_reasons("Clients that were left out", left, names) + _table_of_reasons(
@@ -265,7 +266,7 @@ def _table_of_reasons(title: str, found: list[tuple[Round, str, str]], names: Ma
 
 
 def _tables_of_clients(result: PCAResult, shards: Shards) -> list[str]:
-    """Return the tables of the clients, which depend on the kind of result and on whether rows are given."""
+    """Return the tables of the clients for this kind of result, or [] if they need rows and no rows are given."""
     if isinstance(result, RobustResult):
         return robust_tables(result, shards)
     if isinstance(result, PersonalResult):
@@ -308,7 +309,7 @@ def _table_of_means(result: PCAResult, shards: Sequence[Any]) -> str:
 
 
 def _most_unusual_rows(result: PCAResult, shards: Sequence[Any]) -> str:
-    """Return a table of the rows farthest beyond the 99 % limits, with the columns that contribute most."""
+    """Return the rows farthest beyond the 99 % limits as a table with their main columns, or "" without limits."""
     found = sites.furthest(result, shards)
     if found is None:
         return ""

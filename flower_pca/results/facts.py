@@ -20,7 +20,7 @@ from flower_pca.results.left_out import LeftOut, left_out_in_words
 
 Tone = Literal["bad", "warn", "good", "plain"]
 
-FOUND: Final = 3  # maximum number of components that are described in a sentence
+FOUND: Final = 3  # maximum number of components that a summary describes in a sentence each
 _WEIGHTS: Final = 10  # maximum number of columns that JSON lists for each component
 _MOST: Final = 20  # maximum number of components that a notebook shows
 _NAMED: Final = 4  # maximum number of columns named in the sentence about a component
@@ -93,14 +93,14 @@ class Summary:
 
 
 class AnyResult(Protocol):
-    """The interface that code needs to show a result."""
+    """The part of a result's interface that is needed to show the result."""
 
     def summary(self, *, digits: int = 4) -> Summary:
         """Return a description of the result in sentences, figures and a table."""
 
 
 def plain(key: str, value: Any) -> Fact:
-    """Return a figure that appears only in JSON."""
+    """Return a fact that appears only in JSON, not in texts for readers."""
     return Fact(key, "", value, "")
 
 
@@ -145,7 +145,7 @@ def of_messages(history: History) -> list[Fact]:
 
 
 def of_answers(*, masked: bool) -> Fact:
-    """Return a figure that shows readers whether the server has seen the answers of single clients or only sums."""
+    """Return a figure that shows readers whether the server has seen individual clients' answers or only sums."""
     text = "seen in sums only" if masked else "seen by the server"
     return Fact("", "answers of a client", None, text, run=True)
 
@@ -195,14 +195,14 @@ def plain_names(result: OfColumns) -> list[str] | None:
 
 
 def heading(title: str, shown: int, every: int, which: str) -> str:
-    """Return the title, as in "Columns, the 20 with most" if only 20 of the columns are shown (`which`: with most)."""
+    """Return a title. If only `shown` of `every` entries are shown, add `which`: "Clients, the 40 furthest off"."""
     if shown < every:
         return f"{title}, the {shown} {which}"
     return title
 
 
 def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the columns with the largest weights in a component for JSON, largest weight first."""
+    """Return the columns with the largest weights in a component, with their weights, largest first, for JSON."""
     largest = labels.leading(row, _WEIGHTS)
     return [{"column": names[j], "weight": float(row[j])} for j in largest]
 

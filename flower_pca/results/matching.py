@@ -83,7 +83,12 @@ def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> Table:
-    """Return the rows as a table with all needed columns. If columns are matched by position, it has no names."""
+    """Return the rows as a table with all needed columns.
+
+    If columns are matched by position, the table has no column names. `known` is the digest of the result's sorted
+    names, or "". Issue a UserWarning if only the rows or only the result has names. Raise a ConfigError if a column is
+    missing.
+    """
     rows = read(X, names)
     by_name = names is not None or bool(known)
     if by_name != (rows.names is not None):
@@ -104,7 +109,10 @@ def read(X: Any, names: tuple[str, ...] | None = None) -> Table:
 
 
 def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
-    """Return the rows with columns in the order of these names, or sorted by name if `names` is None."""
+    """Return the rows with columns in the order of these names, or sorted by name if `names` is None.
+
+    Columns without names keep their order. `known` is the digest of the result's sorted names, or "".
+    """
     names = _clean_names(names)
     rows = rows_by_name(X, names, known)
     if rows.names is None:
@@ -115,7 +123,10 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
 
 
 def in_order(components: Array, names: Any, wanted: Any) -> Array:
-    """Return the components of another result with columns in the wanted order, or unchanged if names are missing."""
+    """Return the components of another result with columns in the wanted order, or unchanged if names are missing.
+
+    Raise a ConfigError if the two results have different columns.
+    """
     if names is None or wanted is None:
         return components
     other = Heading.of_names(names, len(names))

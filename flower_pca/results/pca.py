@@ -55,7 +55,7 @@ _MIN_ROWS: Final = 20
 _SHRUNK: Final = 0.95  # A hint appears if the shrinkage of a component is below this factor.
 # This matches the number of a client in a text, unless the client's name follows in parentheses.
 _CLIENT_NUMBER: Final = re.compile(r"\bclient (\d+)\b(?! \()")
-# This maps fields with the keys of clients to the fields with one row for each of these keys.
+# This maps the name of a field with clients' keys to the name of the field that has one row per key.
 _LINES_BY_KEY: Final = {"client_keys_": "clients_"}
 # This maps the names in saved files to result classes.
 _KINDS: Final[dict[str, type[PCAResult]]] = {}
@@ -106,7 +106,8 @@ class PCAResult:
         Local results that clients do not send, by the client's position. `simulate` returns them, and `save` leaves
         them out.
     fill_ : ndarray of shape (d,) or None
-        The value that replaces a missing value in each column, its mean. None if no missing values were allowed.
+        The value that replaces a missing value in each column, which is the column's mean. None if no missing values
+        were allowed.
     histograms_ : ndarray of shape (2, bins) or None
         Number of rows of all clients in each bin of T2 and of SPE, after a run with `monitor`, else None. See
         `analysis.Monitor`.
@@ -144,16 +145,17 @@ class PCAResult:
         The means of the q covariates, (q,), and how much each column changes with each covariate, (q, d). "site" is not
         one of the q covariates. None without covariates.
     covariate_inverse_ : ndarray of shape (q, q) or None
-        The pseudo-inverse of the covariates' products about their means, from which the leverages of rows are computed.
+        The pseudo-inverse of M'M, where the rows of M are the covariates minus their means. The leverages of rows are
+        computed from it.
     adjusted_degrees_ : int
-        The number of degrees of freedom that covariates and sites take.
+        The number of degrees of freedom that covariates and sites use up.
     harmonized_by_ : str
         "combat" if sites were harmonized, else "".
     kept_ : tuple of str
         The covariates whose effect `harmonize` preserved. Their slopes are in `slopes_`.
     grand_, sigma_ : ndarray of shape (d,) or None
-        The grand mean of each column, and the standard deviation of what sites and covariates do not explain of the
-        column. None if sites were not harmonized.
+        The grand mean of each column, and the standard deviation of the part of the column that sites and covariates do
+        not explain. None if sites were not harmonized.
     site_location_, site_scale_ : ndarray of shape (d,) or None
         The location and scale of one site, in a result for rows of this site, else None. See `at_site`.
     feature_names_in_ : ndarray of shape (d,) or None
@@ -269,7 +271,7 @@ class PCAResult:
         fields = fields_of(model)
         if cls.pooled and model.pooled and fields["cross_"] is None:
             return fields
-        # The residuals and the gap do not refer to the covariance of all rows, or the components are not eigenvectors.
+        # Residuals and the sine estimate have a meaning only for eigenvectors of the covariance of all rows.
         return {**fields, "residuals_": None, "sine_estimate_": None}
 
     @property
@@ -316,7 +318,7 @@ class PCAResult:
 
     @property
     def shares_by_name(self) -> dict[str, Array]:
-        """The shares of each component's variance for tables and pictures: between sites, and by a few columns."""
+        """The shares of each component's variance that sites and a few columns explain, by their labels in tables."""
         columns, before = single_names(self.explained_names_)[:_EXPLAINED], self.explained_before_
         found = {} if self.site_share_ is None else {"between sites": self.site_share_}
         if SITE in before:
@@ -419,8 +421,8 @@ class PCAResult:
     def adjust_(self) -> Covariates | None:
         """The adjustment of rows before the PCA, or None if rows were not adjusted.
 
-        It has the covariates whose effect was removed, with their means and slopes, or the quantities by which sites
-        were harmonized.
+        The adjustment consists of the covariates whose effect was removed, with their means and slopes, or of the
+        quantities by which sites were harmonized.
         """
         if self.harmonized_by_:
             effect = None
@@ -516,7 +518,7 @@ class PCAResult:
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Orthonormal axes of the components' span, (d, r), and the variances along them, descending.
+        """Orthonormal axes of the components' span, one axis per column, and the variances along them, descending.
 
         The axes differ from the components only if the components are not orthonormal.
         """
@@ -526,9 +528,11 @@ class PCAResult:
 
     @property
     def weights_(self) -> Array:
-        """The matrix that turns rows into scores, (k, d): the components, or their pseudo-inverse if not orthonormal.
+        """The matrix that turns rows into scores, (k, d).
 
-        Scores are the least squares coordinates of a row in the span of the components.
+        Its rows are the components. If the components are not orthonormal, its rows are the columns of the
+        pseudo-inverse of `components_`. Scores are the least squares coordinates of a row in the span of the
+        components.
         """
         if self.cross_ is None:
             return self.components_
@@ -640,7 +644,7 @@ class PCAResult:
         return plink.write(self, folder, X)
 
     def require_projecting(self, use: str, remedy: str) -> None:
-        """Raise a ConfigError about this use of the result if its `transform` is not a projection."""
+        """Raise a ConfigError with this use and this remedy if the `transform` of the result is not a projection."""
         if not self.projects:
             raise ConfigError(
                 f"{use} needs a result that only projects rows, but a {type(self).__name__} does more. {remedy}"
@@ -841,7 +845,7 @@ class PCAResult:
 
         With differential privacy, shares are bounds, and a column shows how much of a variance may be noise. If
         components are not eigenvectors of the covariance of all rows, there is no column of residuals. `digits` is the
-        number of digits of variances.
+        number of significant digits of variances.
         """
         checks.integer("digits", digits, least=1, most=17)
         known, shares = self.certainty, self.explained_variance_ratio_
@@ -916,7 +920,7 @@ class PCAResult:
         return f"{centered}, scaled"
 
     def _variances(self) -> list[Fact]:
-        """Return figures on the explained variance, or with differential privacy, bounds on it and the noise."""
+        """Return figures on the explained variance. With differential privacy, they are bounds and figures on noise."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
         names, off, noise = facts.names_of(self), self.variance_errors_, self.noise_thresholds_
         found = [
@@ -984,7 +988,7 @@ _KINDS["PCAResult"] = PCAResult
 
 
 def _remark_on_noise(known: Certainty) -> Remark:
-    """Return a remark on the noise, which is bad news if no component stands out from the noise."""
+    """Return a remark on the noise of differential privacy, as a failure if no component stands out from the noise."""
     if not (known.signal > 1.0).any():
         return Remark(str(known), "bad")
     return Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")
@@ -1004,7 +1008,10 @@ def _of_covariates(covariates: Covariates) -> dict[str, Any]:
 
 
 def _shares_before(model: Model) -> tuple[Array | None, tuple[str, ...]]:
-    """Return the shares of variance that columns and sites explained before sites were harmonized, and their names."""
+    """Return the shares of variance that columns and sites explained before sites were harmonized, and their names.
+
+    Return None and () if these shares are not known.
+    """
     shares = list(model.left.get(BY_COLUMNS_BEFORE, ()))
     names = names_of_shares(model.explain, len(shares)) if shares else ()
     if SITE_SHARE_BEFORE in model.left:

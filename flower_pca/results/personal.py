@@ -62,8 +62,8 @@ class PersonalResult(PCAResult):
     local_components : int
         The number of own components of a client, or the largest number if clients differ.
     collected_ : ndarray of shape (N, r2, d)
-        Own components of the clients that agreed to send them, in the order of the clients' keys. A client with fewer
-        components has rows of zeros. N = 0 without `collect`.
+        Own components of the N clients that agreed to send them, in the order of the clients' keys. A client with fewer
+        than r2 components has rows of zeros. N = 0 without `collect`.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class PersonalResult(PCAResult):
         return 1.0 - linalg.norm2(rows.T) ** 2 / len(self.local)
 
     def _key_of(self, site: str) -> int:
-        """Return the key of the client with this name."""
+        """Return the key of the client with this name, or raise a ConfigError if there is no such client."""
         names = {name: key for key, name in self.site_names.items() if key in self.local}
         if site not in names:
             raise ConfigError(
@@ -137,7 +137,11 @@ class PersonalResult(PCAResult):
         return names[site]
 
     def local_components_of(self, client: int | str | Array) -> Array:
-        """Return the own components of a client as rows, (r, d)."""
+        """Return the own components of a client as rows, (r, d).
+
+        The client is given by its position, by its name, or as an array with its own components, which is returned
+        after a check. Raise a ConfigError if the components are not known, or if the array has the wrong shape.
+        """
         if isinstance(client, str):
             client = self._key_of(client)
         if not isinstance(client, int | np.integer):
@@ -277,8 +281,9 @@ class TripleResult(PersonalResult):
     Rows are the sum of a shared part, an own part, a sparse part and noise. The attributes of `PersonalResult` are
     about rows without their sparse part.
 
-    `local` also has L and S of each client. In each entry, L + S differs from the client's rows, in their original
-    units, by at most the threshold.
+    `local` also has two matrices for each client: L, the mean plus the shared and own parts of its rows, and S, the
+    sparse part of its rows. In each entry, L + S differs from the client's rows, in their original units, by at most
+    the threshold.
 
     Attributes
     ----------

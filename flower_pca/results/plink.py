@@ -20,7 +20,10 @@ _STEM: Final = "pca"
 
 
 def people(table: Any) -> list[tuple[str, str]]:
-    """Return the family ID and the person ID of each row as in PLINK. The family ID is 0 if it is unknown."""
+    """Return the family ID, or "0" if it is unknown, and the person ID of each row.
+
+    Raise a ConfigError if the rows have no ids.
+    """
     if isinstance(table, Table) and {FAMILY, PERSON} <= {*table.beside}:
         return list(zip(table.beside[FAMILY].tolist(), table.beside[PERSON].tolist(), strict=True))
     if not isinstance(table, Table) or table.ids is None:

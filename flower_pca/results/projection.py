@@ -33,8 +33,9 @@ _POSITIVE: Final = ("scale_", "shrinkage_")  # arrays that must be positive, bec
 def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> Array:
     """Return the factors by which scores of new rows are smaller than scores of the fitted rows, (k,).
 
-    This is the estimate of Dey and Lee (2019), if variances are equal along all directions outside the components.
-    `rows` is the number of rows, minus 1 if their mean was subtracted.
+    This is the estimate of Dey and Lee (2019), under the assumption that variances are equal along all directions
+    outside the components. `left_out` is the sum of these variances. `rows` is the number of rows, minus 1 if their
+    mean was subtracted.
     """
     directions = min(rows, columns) - len(variances)
     if directions <= 0 or left_out <= 0.0:
@@ -45,7 +46,7 @@ def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> 
 
 
 def known_shrinkage(factors: Array | None) -> Array:
-    """Return these factors.
+    """Return these shrinkage factors, or raise an error if they are not known.
 
     Raises
     ------

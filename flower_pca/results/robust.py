@@ -34,8 +34,9 @@ class RobustResult(PCAResult):
     Rows are the sum of a low-rank part and a sparse part. Components, variances and total variance are about the
     low-rank part.
 
-    `local` has V, L and S of each public client. In each entry, L + S differs from the client's rows, in their original
-    units, by at most `threshold_`.
+    Unless local results are hidden, `local` has three matrices for each client: L, the low-rank part of its rows, S,
+    their sparse part, and V, the coordinates from which L was computed. In each entry, L + S differs from the client's
+    rows, in their original units, by at most `threshold_`.
 
     Attributes
     ----------
@@ -45,8 +46,8 @@ class RobustResult(PCAResult):
     spread_ : float
         The typical size of an entry in the frame, 1.4826 times the median absolute value.
     cut_ : float or None
-        An entry counts as an outlier if its distance from the low-rank part exceeds this many thresholds. With a cut,
-        outliers have no influence on the low-rank part.
+        An entry counts as an outlier if its distance from the low-rank part exceeds `cut_` times `threshold_`. If
+        `cut_` is not None, outliers have no influence on the low-rank part.
     outlier_share_ : float
         The share of entries that are outliers.
     outlier_share_by_column_ : ndarray of shape (d,)
@@ -68,9 +69,9 @@ class RobustResult(PCAResult):
     attempts_ : int
         The number of attempts that the run made.
     undetermined_columns_ : ndarray
-        Columns with too few clean entries to determine their low-rank part. For a client, `local` lists the rows with
-        too few clean entries as "undetermined", and the rows that are outlying as a whole as "bad_rows". These rows add
-        nothing to the variances, which are scaled as if these rows were like the other rows.
+        Numbers of the columns with too few clean entries to determine their low-rank part. For a client, `local` lists
+        the rows with too few clean entries as "undetermined", and the rows that are outlying as a whole as "bad_rows".
+        These rows add nothing to the variances, which are scaled as if these rows were like the other rows.
 
     Examples
     --------
@@ -136,7 +137,7 @@ class RobustResult(PCAResult):
         ]
 
     def transform(self, X: Any) -> Array:
-        """Return coordinates of rows along the components, (n, k), which hardly depend on outlying entries.
+        """Return coordinates of rows along the components, (n, k). Outlying entries hardly change them.
 
         The coordinates of X, (n, d), follow from a Huber regression on the entries that are not NaN, and not from a
         projection. The threshold of the regression decreases from `spread_` to `threshold_`.

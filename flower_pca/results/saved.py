@@ -34,7 +34,7 @@ _STORED_OTHERWISE: Final = (
     *("status", "history", "config", "local", "feature_names_in_", "feature_digest", "site_names", "left_out"),
     *("decisions", "hints", "privacy"),
 )
-# The first entries of a header describe the run, and the second ones describe the result.
+# Every header has the entries `_RUN` about the run. Headers of batch results also have the entries `_RESULT`.
 _RUN: Final = ("config", "status", "history", "feature_names", "feature_digest", "site_names", "left_out")
 _RESULT: Final = ("class", "module", "privacy", "decisions", "hints")
 # Older files lack these fields, which then have the default values.
@@ -95,7 +95,7 @@ class OfClients(OfRun, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Fields:
-    """The fields of a result that are stored under their own names, sorted by type."""
+    """The names of the fields of a result that are stored under these names, grouped by type."""
 
     arrays: tuple[str, ...]
     optional: frozenset[str]  # arrays that may be None
@@ -235,7 +235,10 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
 def fields(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Array], *, kind: type[Any]
 ) -> dict[str, Any]:
-    """Return the fields that this class of results needs from a file's header and arrays."""
+    """Return the fields of a result of this class, from the header and the arrays of its file.
+
+    Raise a DataError if the file lacks a field, or if its arrays do not match.
+    """
     header = {**_DEFAULTS, **header}
     own = _Fields.of(kind)
     needed = {*own.arrays} - own.optional
@@ -261,7 +264,7 @@ def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str]
 
 
 def _require_consistent(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:
-    """Raise a DataError if numbers are not finite or shapes do not match, so that no later result is wrong."""
+    """Raise a DataError if numbers are not finite, scales are not positive, or shapes do not match."""
     Z = arrays["components_"]
     of_columns = {name: a.shape for name, a in arrays.items() if name in ("mean_", "scale_", "fill_")}
     if names is not None:

@@ -61,7 +61,7 @@ Result = TypeVar("Result", bound=BySite)
 
 
 def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
-    """Read the local result that a node has written: its means, or its location and scale.
+    """Read the local result that a site's node has written: the means, or the location and scale, of the site.
 
     The node does not send this result.
     """
@@ -96,7 +96,7 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
 
 
 def knows_sites(result: BySite, count: int) -> bool:
-    """Return whether rows of `count` sites can be scored: no local results are needed, or all are known."""
+    """Return whether rows of all `count` sites can be scored, because local results are known or not needed."""
     return not result.is_by_site or all(place in result.local for place in range(count))
 
 
@@ -106,7 +106,7 @@ def for_place(result: Result, place: int) -> Result:
 
 
 def _local_result_of(result: OfSites, site: int | str) -> Mapping[str, Array]:
-    """Return the local result of a site, which is given by key or name."""
+    """Return the local result of the site with this key or name, or raise a ConfigError if it is not known."""
     keys = [key for key in result.local if site in (key, result.site_names.get(key))]
     if not keys:
         known = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "no site"

@@ -55,7 +55,8 @@ class Components(NamedTuple):
         return Components(self.components_[:, places], scale)
 
 
-# The start draws the random columns of a restart with this number, which differ from the columns of the run's restarts.
+# The random columns of the start are drawn as for a restart with this number. Restarts of the run have lower numbers,
+# so they draw other columns.
 _FIRST_RESTART: Final = 1000
 
 Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
@@ -122,7 +123,7 @@ def block(
 def earlier(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
 ) -> EarlierRun | None:
-    """Return what the result of a converged run contains about its rows, or None for any other start."""
+    """Return the figures by which the rows of a converged earlier run are recognized, or None for any other start."""
     found: Any = _loaded(init)
     if not isinstance(found, PCAResult) or not isinstance(n_components, int):
         return None
@@ -145,7 +146,10 @@ def earlier(
 
 
 def _error_as_angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
-    """Return the error of a run as an angle, from the residuals or from the algorithm's error if it is an angle."""
+    """Return the error of a run as an angle, or None if it is not known.
+
+    The error is the smaller of the estimate from the residuals and the algorithm's error, if the latter is an angle.
+    """
     angles = [] if found.sine_estimate_ is None else [found.sine_estimate_]
     if algorithm.ends_by_angle and found.algorithm.partition("(")[0] == algorithm.name:
         rounds = found.history.of(algorithm.name)
@@ -154,7 +158,10 @@ def _error_as_angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None
 
 
 def components_of(init: Start) -> Components:
-    """Return the components of a start, with the scale and names of their columns if they are known."""
+    """Return the components of a start, with the scale and names of their columns if they are known.
+
+    Raise a ConfigError if the components are not a matrix of finite numbers.
+    """
     found: Any = _loaded(init)
     rows = checks.numbers("The components to start from", getattr(found, "components_", found))
     if rows.ndim == 3:
@@ -172,7 +179,7 @@ def read(init: Start) -> PCAResult | Components:
 
 
 def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
-    """Raise a ConfigError if the `init` of a run, which takes components, is a value of the algorithm's own `init`."""
+    """Raise a ConfigError if the user passed a value of the algorithm's setting `init` as the `init` of the run."""
     if not isinstance(init, str):
         return
     try:

@@ -441,10 +441,10 @@ def _totals(left: Mapping[str, Array]) -> dict[str, int]:
 
 
 def _warn_of_single_columns(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
-    """Return a warning for each component that consists of a single column and has a much larger variance."""
+    """Return a warning for each component that is a single column and has a much larger variance than the next."""
     basis = left["bases"][-1]
     values = left["values"][-1]
-    # This total over all rows has the same unit as `values`.
+    # `beyond` is divided by the number of rows, but `values` are not, so this product is comparable with `values`.
     rest = float(left["beyond"][-1]) * float(left["rows"][-1])
     said = []
     for j, (weights, following) in enumerate(zip(basis.T, [*values[1:], rest], strict=True)):

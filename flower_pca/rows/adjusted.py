@@ -138,7 +138,7 @@ def hat_root(data: Any, inverse: Array, rows: int) -> Array:
 def of_site(data: Any) -> dict[str, Array]:
     """Return the arrays with which a site adjusts or harmonizes new rows as in the run. They never leave the site.
 
-    Return {} if the site needs no arrays of its own.
+    Return {} if the adjustment is the same at all sites.
     """
     covariates, joint = data.frame.covariates, data.joint
     if covariates is None or joint is None or not (covariates.within or covariates.sigma is not None):

@@ -54,7 +54,7 @@ def peak(source: ByColumns) -> Array:
 
 
 def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
-    """Return X'(XZ) of the rows in a frame, summed in double precision."""
+    """Return X'(XZ) for the rows X in a frame, summed in double precision."""
     if not Z.shape[1]:
         return np.zeros(Z.shape)
     W = frame.unscale(Z).astype(Z.dtype, copy=False)

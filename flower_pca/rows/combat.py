@@ -4,7 +4,7 @@ Let S be the rows of a site, standardized by the parameters of the run (grand, s
 the means and variances of the n rows of S, column by column. The estimates of a site with few rows are uncertain. So
 empirical Bayes draws them towards their common distribution over the columns (Johnson, Li, Rabinovic 2007; Fortin et
 al. 2017): g has a normal prior with mean gbar and variance tau2, and delta has an inverse gamma prior with parameters
-lam and nu. The two equations of the posterior are iterated until nothing changes:
+lam and nu. The two equations of the posterior are iterated until they settle:
 
     g*      = (tau2 n g + delta* gbar) / (tau2 n + delta*)
     delta*  = ((n - 1) delta / 2 + n (g - g*)^2 / 2 + nu) / (n / 2 + lam - 1)

@@ -44,7 +44,7 @@ class Covariates:
     mean : ndarray of shape (q,) or None
         The mean of the adjusting covariates over all rows. None before it is known.
     slopes : ndarray of shape (q, d) or None
-        The change of each feature with each of the adjusting covariates. None before it is known.
+        The change of each feature with each of the adjusting covariates. None before the slopes are known.
     grand, sigma : ndarray of shape (d,) or None
         If sites are harmonized, the grand mean of each feature without covariates, and its standard deviation about the
         part that sites and covariates explain. Otherwise, and before they are known, None.

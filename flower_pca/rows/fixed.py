@@ -106,7 +106,7 @@ class FixedData(Operator):
         data : LocalData
             The rows.
         path : path or None, default=None
-            The node's private file for the statistics.
+            The node's private file for the statistics. By default, the statistics are not stored in a file.
         gaps : bool, default=False
             Whether a frame may choose the replacements for missing values. If not, they are the local means.
         """
@@ -222,7 +222,7 @@ class FixedData(Operator):
         return self.moments(), self._scatter_times(self._stored, Z)
 
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return sums of these complete columns about their means (d x p).
+        """Return sums of these p complete columns about their means, as an array (d x p).
 
         Line j holds the sums over the rows that have a value in column j.
         """
@@ -235,7 +235,7 @@ class FixedData(Operator):
         return total
 
     def peak(self) -> Array:
-        """Return the largest |x| of each column."""
+        """Return the largest absolute value in each column."""
         return self._T.peak
 
     def fingerprint(self) -> int:

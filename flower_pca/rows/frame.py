@@ -84,7 +84,7 @@ class Frame:
         return Z / self.scale[:, None]
 
     def unscale_gram(self, G: Array) -> Array:
-        """Return D^-1 G D^-1."""
+        """Return D^-1 G D^-1 for a matrix G (d x d), where D has the scale on its diagonal."""
         if self.scale is None:
             return G
         return np.asarray(G / np.outer(self.scale, self.scale))
@@ -206,7 +206,7 @@ def sparse_moments(S: Any) -> Moments:
     mean = np.bincount(columns, weights=data, minlength=d) / divisor
     zeros = seen - np.bincount(columns, minlength=d)
     deviation = mean[columns]
-    np.subtract(data, deviation, out=deviation)  # A piece has 2^21 entries, so each copy takes 16 MB.
+    np.subtract(data, deviation, out=deviation)  # Reuse the memory, because a copy takes 16 MB.
     # This is the rounding error of the mean.
     rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / divisor
     squares = np.bincount(columns, weights=np.square(deviation, out=deviation), minlength=d)
@@ -247,7 +247,7 @@ def _minus(X: Array, mean: Array) -> Array:
 
 
 class ImplicitRows:
-    """The rows (S - 1 mean') / scale of a frame as an operator, for stored rows S that are sparse or `near` their mean.
+    """The rows (S - 1 mean') / scale of a frame as an operator, for stored rows S that are sparse or near their mean.
 
     The rows are never formed, because the mean is subtracted from products. This loses digits if the mean is large
     compared with the deviations.
@@ -287,7 +287,7 @@ class Adjoint:
 
 
 def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
-    """Return X'(XZ) for blocks of stored rows in a frame, summed in double precision.
+    """Return X'(XZ) for the rows X in a frame, summed in double precision, from blocks of stored rows.
 
     The frame is applied once, to the sum over all blocks.
     """
@@ -328,10 +328,10 @@ def _add_product(total: Array, S: Any, Y: Array) -> None:
 _LARGE: Final = 2**18  # A sum of products with at least this many entries is updated in place.
 _NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
 _BYTE: Final = 255  # the largest number that a byte holds
-_ROUNDS: Final = 8  # number of messages with a block in each direction that cost as much as X'X
+# If blocks in both directions take as much traffic as X'X within this many rounds, `auto` will probably request X'X.
+_ROUNDS: Final = 8
 _ANYHOW: Final = 2**14  # If X'X has at most this many entries, it is cheap for any number of rows.
-# The number of rows of X'X that are computed at a time, because allocating a second matrix of this size takes longer
-# than filling it
+# X'X is computed this many rows at a time, because allocating a second d x d matrix takes longer than filling it.
 _AT_ONCE: Final = 64
 
 
@@ -428,8 +428,8 @@ def product_and_moments(
 def pays(n: int, d: int, p: int, reuse: int) -> bool:
     """Return whether X'X is small and saves time for `reuse` products X'(XZ) of n x d rows with p columns.
 
-    X'X is small if it has at most an eighth of the entries of the rows. As many entries as the rows have are allowed
-    for so few columns that `auto` will probably request X'X next: on 40,000 x 784 numbers at 16 clients with k = 50,
+    X'X is small if it has at most an eighth of the entries of the rows. If d is so small that `auto` will probably
+    request X'X next, X'X may have as many entries as the rows: on 40,000 x 784 numbers at 16 clients with k = 50,
     multiplying the rows twice takes 1.3 times as long. In one unit of measured time, forming X'X takes n d^2, and a
     product with it takes 30 d^2. A product without X'X takes n d (57 + 2 p), because narrow products wait for memory.
     """

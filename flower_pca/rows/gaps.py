@@ -73,9 +73,9 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     """Return the least-squares coefficients of rows along a basis, using only their observed entries.
 
     The coefficients of row t are the vector a that minimizes ||y_t - P a|| over the observed entries of y_t. If several
-    vectors do, the shortest vector is returned. The r x r normal equations of all rows are solved together. Unless all
-    equations are known to be well-conditioned, the solutions of rows with larger condition numbers are refined by one
-    step, and the worst rows are solved by SVD. If the basis is wide, the rows are solved in parts, because the
+    vectors minimize it, the shortest is returned. The r x r normal equations of all rows are solved together. Unless
+    all equations are known to be well-conditioned, the solutions of rows with larger condition numbers are refined by
+    one step, and the worst rows are solved by SVD. If the basis is wide, the rows are solved in parts, because the
     equations take r^2 numbers per row.
 
     Parameters

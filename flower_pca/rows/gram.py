@@ -15,9 +15,9 @@ import numpy as np
 from flower_pca.base.linalg import Array
 
 # With at least this many columns, BLAS adds a product directly to the sum. With fewer columns, the product of a block
-# fits the processor's cache, and this would not be faster. On 20,000 x 784 numbers, forming products first took 1.26
-# times as long as a single product X'X, and adding directly took 1.00 times as long. On 6,000 x 2,000 numbers, the
-# factors were 2.46 and 1.09.
+# fits the processor's cache, and adding directly would not be faster. On 20,000 x 784 numbers, forming products first
+# took 1.26 times as long as a single product X'X, and adding directly took 1.00 times as long. On 6,000 x 2,000
+# numbers, the factors were 2.46 and 1.09.
 _LARGE: Final = 256
 # With at least this many columns, rows of single precision are multiplied and added in double precision. This takes
 # 0.95 times as long at 784 columns and 0.5 times as long at 2,000, because a product in single precision would have to
@@ -49,8 +49,8 @@ class GramSum:
     d : int
         The number of columns.
     dtype : dtype
-        The precision in which a block is multiplied. In single precision, a block must have so few rows that their
-        products can be added up in single precision.
+        The precision in which a block is multiplied. If it is single, a block must have so few rows that single
+        precision is enough to sum their products.
     """
 
     def __init__(self, d: int, dtype: np.dtype[Any]) -> None:

@@ -89,7 +89,7 @@ class Operator(ABC):
 
     @abstractmethod
     def peak(self) -> Array:
-        """Return the largest |x| of each stored column."""
+        """Return the largest absolute value in each stored column."""
 
     @abstractmethod
     def fingerprint(self) -> int:
@@ -105,7 +105,7 @@ class Operator(ABC):
 
     @abstractmethod
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return sums of these complete columns about their means (d x p).
+        """Return sums of these p complete columns about their means, as an array (d x p).
 
         Line j holds the sums over the rows that have a value in column j.
         """
@@ -151,10 +151,10 @@ class LocalData(Operator):
     name. If a run names columns, it gets a view of these columns in its own order.
 
     In addition to the rows, only one or two blocks are in memory. A copy of the rows minus the frame's mean is made
-    only if a caller of `in_frame` allows it, and does not change results. The frame is applied to dense rows block by
-    block. Sparse rows, and float64 rows that are `near` their mean, are multiplied without applying the frame, and the
-    product is corrected. All kinds of rows use the same blocks, so results from a memory-mapped array and from an array
-    in memory are identical. float32 rows stay float32 in products, and sums are float64. If X'X saves time
+    only if a caller of `in_frame` allows it, and the copy does not change results. The frame is applied to dense rows
+    block by block. Sparse rows, and float64 rows that are `near` their mean, are multiplied without applying the frame,
+    and the product is corrected. All kinds of rows use the same blocks, so results from a memory-mapped array and from
+    an array in memory are identical. float32 rows stay float32 in products, and sums are float64. If X'X saves time
     (`_gram_pays`), it is formed in the same pass as the moments (`Spread`).
 
     Parameters
@@ -165,6 +165,8 @@ class LocalData(Operator):
         The owner of the rows, for messages.
     missing : bool, default=False
         Whether NaN stands for a missing value. The frame determines the replacements.
+    empty : bool, default=False
+        Whether the table may have no rows.
 
     Attributes
     ----------
@@ -227,7 +229,7 @@ class LocalData(Operator):
         return self.n
 
     def select(self, names: tuple[str, ...] | None) -> LocalData:
-        """Return the named columns of a run, or all columns for None, which must all hold numbers."""
+        """Return the columns that a run names. For None, return all columns, which must all hold numbers."""
         if names is not None:
             return self.arrange(names)
         self.table.whole(self.who)
@@ -344,7 +346,7 @@ class LocalData(Operator):
         return view
 
     def require_whole(self, *, new: bool = False) -> None:
-        """Raise a DataError if values are missing. The error names the place of the first one, and a remedy."""
+        """Raise a DataError if values are missing. It names the place of the first missing value and a remedy."""
         if self.missing:
             table = self.table
             values = self.measured.values()
@@ -375,7 +377,7 @@ class LocalData(Operator):
         return np.asarray(p_values(self.observed(), self.who) < least, dtype=np.float64)
 
     def peak(self) -> Array:
-        """Return the largest |x| of each stored column."""
+        """Return the largest absolute value in each stored column."""
         return self.measured.peak()
 
     def fingerprint(self) -> int:
@@ -487,7 +489,8 @@ class LocalData(Operator):
     def moments(self) -> Moments:
         """Return the moments of the stored rows, in one pass over blocks. They are accurate for any mean.
 
-        If local means replace missing values, the moments are the moments of all values, else of the present values.
+        If local means replace missing values, the moments describe all values. Otherwise, they describe the present
+        values.
         """
         return self.measured.moments(own=self._uses_local_means)
 
@@ -512,7 +515,7 @@ class LocalData(Operator):
         return there, total
 
     def sums_where_seen(self, columns: slice) -> Array:
-        """Return sums of these complete columns about their means (d x p).
+        """Return sums of these p complete columns about their means, as an array (d x p).
 
         Line j holds the sums over the rows that have a value in column j.
         """
@@ -665,7 +668,9 @@ def near(frame: Frame, rows: Array) -> bool:
 
 
 class CenteredBlocks:
-    """Blocks of rows minus a frame's mean, with missing values filled. They are computed in each pass unless `keep`.
+    """Blocks of rows minus a frame's mean, with missing values filled.
+
+    If `keep` is true, the blocks are kept in memory. Otherwise, they are computed again in each pass.
 
     The frame `rest` must still be applied to products. In single precision, it includes the part of the mean that is
     too small to be subtracted from the rows.

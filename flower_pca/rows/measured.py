@@ -39,8 +39,8 @@ _SAMPLE: Final = 2**14  # target number of entries in a sample of rows
 _MOST: Final = 64  # maximum number of rows in a sample
 _LEAST: Final = 9  # A sample has at least about this many rows, however long they are.
 
-# This is a function that reads all entries block by block. It returns the number of missing values, or raises an error
-# about the first entry that is not allowed.
+# A function of this type reads all entries block by block. It returns the number of missing values, or raises an
+# error about the first entry that is not allowed.
 Look = Callable[[Iterator[Array]], int]
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ class Measured:
         return by_columns.product(self.columns, Z, Frame(mean, fill=mean if self.missing else None))
 
     def peak(self) -> Array:
-        """Return the largest |x| of each stored column."""
+        """Return the largest absolute value in each stored column."""
         if self.columns is not None:
             return by_columns.peak(self.columns)
         largest = np.zeros(self.d)
@@ -244,7 +244,7 @@ class Measured:
         return self.once("spread", lambda: Spread.of(about_mean(self.stored(), mean), self.n, mean, self.dtype))
 
     def moments(self, *, own: bool) -> Moments:
-        """Return the moments of the present values, or of all values if `own` means replace missing values."""
+        """Return the moments of the present values, or, if `own` is true, of rows with gaps filled by local means."""
         if self.sparse:
             return self.sparse_about_mean(own=own)[0]
         there = (
@@ -257,7 +257,7 @@ class Measured:
         return there
 
     def whole(self, there: Moments) -> Moments:
-        """Return the moments of rows whose missing values are filled with their own means.
+        """Return the moments of rows whose missing values are filled with the local means.
 
         Columns without values are not filled, so their count is 0.
         """
@@ -269,7 +269,7 @@ class Measured:
     def sparse_about_mean(self, *, own: bool) -> tuple[Moments, Iterator[ImplicitRows]]:
         """Return the moments of sparse rows, and the pieces of the rows about their mean.
 
-        If `own` is true, the moments are the moments of rows whose missing values are filled with their own means.
+        If `own` is true, the moments describe rows whose missing values are filled with the local means.
         """
         pieces = self.without_gaps(self.own_fill() if own else None)
         there = functools.reduce(merge, map(sparse_moments, pieces))

@@ -43,9 +43,9 @@ class Moves:
     Attributes
     ----------
     shift, factor : ndarray of shape (d,)
-        The shift that is subtracted from each feature, and the factor with which the feature is multiplied then.
+        The shift that is subtracted from each feature, and the factor by which the shifted feature is multiplied.
     slopes : ndarray of shape (q, d)
-        The coefficients of the next q columns, the covariates, in the part that is subtracted from each feature.
+        The coefficients of the first q covariates in the part that is subtracted from each feature.
     mean : ndarray of shape (q,)
         The means that are subtracted from the covariates first.
     """

@@ -10,9 +10,9 @@ any message, and keeps T = (n, mu, C):
   R   the triangular factor of the rows minus mu, with R'R = C, instead of C if there are fewer rows than columns
 
 All later answers are functions of the message and T. A missing value counts as the mean of its column (a deviation of
-0). If a node lets a server choose the replacements, T has an additional column for each column with missing values.
-The additional column is 1 for a missing value and 0 otherwise, minus its mean. Filled rows are then linear combinations
-of the columns.
+0). If a node lets a server choose the replacements, C or R has an additional column for each column with missing
+values. The additional column is 1 for a missing value and 0 otherwise, minus its mean. Filled rows are then linear
+combinations of the columns.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from flower_pca.rows.measured import Measured
 from flower_pca.rows.whole_counts import WholeCounts
 from flower_pca.rows.whole_numbers import WholeRows
 
-# This is a function that returns C Z for a block Z, given the replacements for missing values (None for local means).
+# A function of this type returns C Z for a block Z, given the replacements for missing values (None for local means).
 Product: TypeAlias = Callable[[Array, Array | None], Array]
-# These are statistics from which answers are computed, with a function for products if they have neither C nor R.
+# A source has the statistics from which answers are computed, and a function for products if they lack both C and R.
 Source: TypeAlias = "tuple[Statistics, Product | None]"
 
 # If the deviations of a sparse column are below this share of its squares, the column is centered before multiplying.
@@ -48,7 +48,7 @@ _LARGEST: Final = 2**27  # maximum number of entries of C or R, which take one g
 # Rows stored by columns hold allele counts, and their products in whole numbers need no memory. On 585 x 60,000 counts,
 # a product with 12 columns takes 0.16 s in whole numbers, and 0.13 s with R, which takes 3.9 s and 281 MB once.
 _LARGEST_COUNTED: Final = 2**24  # maximum number of entries of C or R for rows stored by columns
-# With at most this many rows, LAPACK computes R one reflection at a time, with the same bits for any size of workspace.
+# With at most this many rows, LAPACK computes R one reflection at a time, so R is identical for any workspace.
 _ONE_BY_ONE: Final = 128
 _COLUMNS: Final = 64  # number of sparse columns that are multiplied at a time
 _FILE: Final = "statistics of the rows"
@@ -242,7 +242,7 @@ def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
 
 
 def _of_counts(data: Measured, gaps: bool) -> Source:
-    """Return the statistics of allele counts, and a function for products that is exact for any columns."""
+    """Return the statistics of allele counts, and a function that computes products exactly."""
     assert data.columns is not None
     there = data.observed()
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
@@ -322,7 +322,7 @@ def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Arra
         part[np.isnan(part)] = 0.0
         start += len(block)
     rest = rows.sum(axis=0)
-    # Room for 32 rows would be more than the rows themselves.
+    # For few rows, the optimal workspace of 32 rows may be larger than the rows themselves.
     work = rows.shape[1] if len(rows) <= _ONE_BY_ONE else int(lapack.dgeqrf_lwork(*rows.shape)[0])
     R = lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0]
     # np.triu would make a copy as large as the rows.

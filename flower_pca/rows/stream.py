@@ -19,8 +19,8 @@ from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
-# This is a function of the numbers of rows and columns of a batch. It returns how many columns of a product fit in
-# memory.
+# A function of this type takes the numbers of rows and columns of a batch, and returns how many columns of a product
+# fit in memory.
 Widest = Callable[[int, int], int]
 # This number of further steps is assumed for sources whose end is unknown, such as functions.
 UNTOLD: Final = 2**20
@@ -190,7 +190,7 @@ class Stream:
         return values
 
     def select(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
-        """Select these columns for a run, or all columns for None.
+        """Select these columns for a run, or all columns for None, and return the stream.
 
         If `one_by_one` is false, a run that names only some of the columns is refused.
         """
@@ -226,7 +226,7 @@ class Stream:
         return next((np.shape(rows)[1] for rows in tables), None)
 
     def columns(self) -> int | None:
-        """Return the number of columns, which may take reading the first batch. Return None if it has no rows."""
+        """Return the number of columns, reading the first batch if necessary, or None if this batch has no rows."""
         if self.d is not None:
             return self.d
         first = self.take(0, NO_CURSOR).rows

@@ -32,7 +32,8 @@ class WholeCounts:
         self.n, self.d = source.shape
         self._lacking = (self.n - np.broadcast_to(there.seen, self.d)) / self.n
         self._missing = there.count is not None
-        # A sum of 2 w or v over all columns stays below 2^52, so its mean can be subtracted.
+        # For entries w of W and v of V, sums of 2 |w| or |v| over all columns stay below 2^52. So the mean of a
+        # column of Y can be subtracted without exceeding 53 bits.
         self._across = _EXACT - 1 - self.d.bit_length()
         # A sum of twice a digit over all people stays below 2^53.
         self._bits = _EXACT - self.n.bit_length()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
-# For each number of bits, this table gives the smallest tolerance for which it is accurate enough.
+# For each number of bits, this table gives the smallest tolerance for which the number is accurate enough.
 FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
 # For each number of bits, this table gives the largest relative rounding error of a number.
 ROUNDING: Final = {64: 0.0, 32: 2.0**-25, 16: 2.0**-12}

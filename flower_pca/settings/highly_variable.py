@@ -57,7 +57,7 @@ class HighlyVariable:
 
     @property
     def of_counts(self) -> bool:
-        """Whether the rule uses counts. They are computed by expm1, because the entries are logarithms of counts."""
+        """Whether the rule uses counts. The entries are logarithms of counts, and expm1 recovers the counts."""
         return self.flavor == "seurat"
 
     def choose(self, n: int, mean: Array, variance: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:

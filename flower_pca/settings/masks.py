@@ -40,7 +40,7 @@ class MaskedSums:
         48 for 200 clients and 72 for 1000 clients. A number is secure if, when a fifth of all clients collude, the
         probability that a majority of any client's neighbors colludes is at most 2^-20.
     self_masks : bool, default=True
-        Whether each client adds a mask that no other client knows to the masks that it shares with other clients.
+        Whether each client adds one further mask, which no other client knows, in addition to the shared masks.
         Without self-masks, a sum takes one message instead of two if no client drops out. But a server that lies about
         drop-outs could unmask an upload, and even a server that follows the protocol could unmask a late upload. Nodes
         must allow runs without self-masks by their rule `single_masks`.

@@ -212,7 +212,7 @@ class Ray:
 
     @classmethod
     def of(cls, backend: str | Ray) -> Ray | None:
-        """Return the settings of the engine for a value of `backend`, or None for "in_process"."""
+        """Return the engine's settings for a value of the parameter `backend`, or None for "in_process"."""
         if isinstance(backend, cls):
             return backend
         if not isinstance(backend, str):
@@ -274,7 +274,8 @@ class InProcess:
     seed : int, default=0
         The seed of the noise that hides rounding under masks.
     source : callable or None, default=None
-        A function that computes the fixed statistics from which a client answers, or None if clients multiply rows.
+        A function that takes a client's rows and returns its fixed statistics, from which it then answers. None if
+        clients answer from their rows.
     """
 
     kind: ClassVar[str] = "tracking checkpoint"
@@ -331,7 +332,7 @@ class InProcess:
         return up
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """Return a description of the clients and their memories, for a checkpoint."""
+        """Return the clients' state for a checkpoint: a header that describes the clients, and their memories."""
         memories = {f"{_MEMORY}{i}.{name}": a for i, m in enumerate(self.memories) for name, a in m.items()}
         return {"clients": self._description(), "number": self._number}, memories
 
@@ -377,7 +378,7 @@ class Shards(InProcess):
         self._views = [View(client, copy=copy) for client in clients]
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
-        """Return a client's answer. If there is an error, add a note that names the client and the message."""
+        """Return a client's answer to a message, and update its memory. Errors get a note with client and message."""
         data = self._views[i].in_frame(message.frame)
         try:
             return self._answer(i, message, data)

@@ -30,7 +30,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 _TASK, _RETURNED = "orders.pickle", "returned.pickle"  # the files with the input and the result of the server
-_FOLDER: Final = "folder"  # the key of the run-config that names the folder of these files
+_FOLDER: Final = "folder"  # the key in the run-config for the path of the folder with these files
 _LINK: Final = "here"  # the name of the SuperLink in Flower's configuration
 _START_TIME, _STOP_TIME = 120.0, 10.0  # the seconds in which the SuperLink must start, and stop after a signal
 _POLL: Final = 0.1  # the number of seconds between two checks for the result
@@ -105,7 +105,7 @@ def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, 
 
 @contextlib.contextmanager
 def _superlink(folder: Path, cluster: str) -> Iterator[dict[str, str]]:
-    """Run a SuperLink for simulations, and yield the environment variables with which Flower's command finds it."""
+    """Run a SuperLink for simulations, and yield environment variables that let the command `flwr` find it."""
     home, port = folder / "home", _free_port()
     home.mkdir()
     (home / "config.toml").write_text(

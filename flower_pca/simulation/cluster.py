@@ -84,7 +84,7 @@ def actors(engine: Ray) -> int:
 
 
 def require_alive(reason: str | None) -> None:
-    """Raise NotEnoughNodes with the name of the worker if the error text reports that a worker of Ray has died.
+    """Raise NotEnoughNodes, with a description of the worker, if `reason` reports that a worker of Ray has died.
 
     Without this check, Flower would continue to send messages to this worker, which would fail immediately.
     """
@@ -96,7 +96,7 @@ def require_alive(reason: str | None) -> None:
 
 
 def _describe_worker(reason: str) -> str:
-    """Return the actor, process and address of a worker in the error text, as far as the text contains them."""
+    """Return a text with the actor of a dead worker, and with its process and address if `reason` contains them."""
     known = dict(_ABOUT.findall(reason))
     named = _ACTOR.search(reason)
     if "actor_id" not in known and named is not None:
@@ -110,7 +110,7 @@ def _describe_worker(reason: str) -> str:
 
 
 def machines() -> list[dict[str, Any]]:
-    """Return Ray's descriptions of the machines of the cluster that are alive."""
+    """Return Ray's descriptions of all running machines of the cluster."""
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]

@@ -80,7 +80,7 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
 
 
 class _OtherColumns:
-    """A view of some columns of a data frame of any package, which reads the columns by name."""
+    """A view of some columns of a data frame. The view reads each column by name, so it works with any package."""
 
     def __init__(self, frame: Any, columns: list[Any]) -> None:
         self.frame, self.columns = frame, columns
@@ -115,7 +115,12 @@ def _is_column(frame: Any, by: Any) -> bool:
 def _column(frame: Any, by: Any) -> tuple[Any, Array]:
     """Return the table without the column named `by`, and the values of this column.
 
-    If `by` is a level of the index, the table is returned unchanged.
+    If `by` is a level of the index, the table is returned unchanged, with the values of this level.
+
+    Raises
+    ------
+    ConfigError
+        If the table has no column or level named `by`.
     """
     if isinstance(frame, Table):
         names = list(frame.names or ())

@@ -148,7 +148,7 @@ def simulate(
     watch = Watch(on_round)
     watch.begin(functools.partial(_description, config, clients))
     if conduct.engine is None:
-        del sites  # The clients hold the rows, and thousands of tables in addition would take memory.
+        del sites  # This saves memory, because the tables are no longer needed: the clients hold the rows.
         result = _in_process(config, clients, public, conduct, present, watch)
     else:
         if present is not None:
@@ -161,7 +161,7 @@ def simulate(
         out = _without_rows(config, clients)
         result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message), out=out)
     if config.covariates is not None and config.columns is not None:
-        # Hints are only about features, so covariates are left out.
+        # The hints below are only about features, so covariates are left out.
         clients = [client.arrange(config.columns) for client in clients]
     if (config.variants or config.highly_variable) is not None and result.feature_names_in_ is not None:
         clients = [client.arrange(tuple(result.feature_names_in_)) for client in clients]
@@ -196,7 +196,10 @@ def _in_process(
     present: Callable[[int], Iterable[int]] | None,
     watch: Watch,
 ) -> PCAResult:
-    """Run the algorithm in a loop over the clients. The result has the local results of the clients in `public`."""
+    """Run the algorithm in a loop over the clients, and return its result.
+
+    The result contains the local results of the clients in `public`.
+    """
     bits, here, source = None, None, None
     out = _without_rows(config, clients)
     if config.dp is not None and config.dp.noise_seed is not None:
@@ -236,8 +239,8 @@ def _in_process(
 def _with_columns_of_run(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Table]]:
     """Return the configuration and the sites, both with the columns of the run.
 
-    Text columns of the sites are converted to numbers. If the configuration names no columns, it gets the names
-    of the columns in the common order of all sites, if there is such an order.
+    Text columns of the sites are converted to numbers. If the configuration names no columns, and all sites have
+    their columns in a common order, the names in this order are added to the configuration.
     """
     if config.categorical is not None:
         from flower_pca.simulation.sites import by_agreement
@@ -415,7 +418,7 @@ def track(
 
 
 def _without_rows(config: PCAConfig, clients: Sequence[LocalData]) -> dict[int, str]:
-    """Return the clients without rows, which are left out, with the reason for leaving them out.
+    """Return the reason for each client that is left out because it has no rows, by the client's position.
 
     Under masks, no client is left out. Clients without rows send zeros instead, so that the server does not
     learn that they have no rows.
@@ -455,7 +458,7 @@ def _streams(streams: Any, batch: int | None) -> list[Stream]:
 
 
 def _check_columns(clients: list[Stream], n_components: int) -> None:
-    """Raise an error if the columns of the streams do not match or are too few, as far as they are known by now."""
+    """Raise an error if the columns of the streams differ or are too few. Streams with unknown columns are skipped."""
     numbered = enumerate(clients)
     known = [(i, client.d) for i, client in numbered if client.d is not None]
     first = next((client.heading for client in clients if client.heading is not None), None)

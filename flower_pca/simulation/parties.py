@@ -64,13 +64,19 @@ def simulate(
 
 @dataclass(frozen=True)
 class Parties:
-    """The columns of all parties about the same people, each prepared with the means and scales of its party."""
+    """The data of all parties. The columns of each party are centered and scaled with the party's own statistics."""
 
     columns: tuple[PartyColumns, ...]
 
     @classmethod
     def of(cls, shards: Any, config: PCAConfig) -> Parties:
-        """Return the parties of a simulation, or raise DataError with the name of the party whose people differ."""
+        """Return the parties of a simulation.
+
+        Raises
+        ------
+        DataError
+            If the people differ between parties. The message names the party.
+        """
         numbered = enumerate(sites_of(shards))
         sites = [rows.whole(f"client {i}") for i, rows in numbered]
         tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
     from flower_pca.strategies.base import FlowerStrategy, R
 
-B = TypeVar("B")  # the type that `back` returns
+B = TypeVar("B")  # the type of what the function `back` returns: see `_simulate`
 
 _START_TIME: Final = 300.0  # the number of seconds in which all virtual nodes must register
 
@@ -83,9 +83,10 @@ def track(
     on_round: Callable[[Driven], None] | None,
     seed: int,
 ) -> TrackingResult:
-    """Run a TrackingStrategy with the streams, and restore their final state in this process.
+    """Run a TrackingStrategy with the streams in worker processes, and return its result.
 
-    `strategy` is a function that creates the strategy from the keywords about nodes.
+    At the end, the streams in this process take over the final state of their copies in the workers. `strategy` is
+    a function that creates the strategy from the keywords about nodes.
     """
     _require_ray()
     if not all(stream.repeatable for stream in streams):
@@ -116,7 +117,7 @@ def _simulate(
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> tuple[R, B]:
-    """Run the strategy. Return its result, and what `back` returns for the folder with the clients' files."""
+    """Run the strategy, and then call `back` with the folder of the clients' files. Return both results."""
     # The environment is set before the session, because Ray reads it when it starts.
     with _without_deprecation_warning(), _environment(), session(engine):
         each = engine.each(len(shards), actors(engine))
@@ -143,7 +144,7 @@ def _run(
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
-    # Flower's simulation does not return what its server computes.
+    # Flower's simulation does not return what its server computes, so the server stores its result in this list.
     results: list[R] = []
     stopped = threading.Event()
     server = ServerApp()

@@ -50,16 +50,16 @@ _MARKER: Final = "here"  # a file that marks the folder of the machine that runs
 
 
 class Packs(ABC):
-    """A reference to the packed shards of a simulation, small enough to be sent with every message."""
+    """A reference to the packed shards of a simulation. It is small enough to be sent with every message."""
 
     each: int  # the number of clients in a pack
 
     @abstractmethod
     def pack(self, number: int) -> tuple[str, Array | None]:
-        """Return the JSON text of a pack, and its bytes."""
+        """Return the JSON text of a pack, and its bytes, or None instead of the bytes if the pack has none."""
 
     def load(self, client: int) -> Any:
-        """Return a client's rows or stream, which are mapped into memory and kept for the next message."""
+        """Return a client's rows or stream. They are kept in memory for the next message."""
         return _LOADED.get((self, client), lambda: self._load(client))
 
     def _load(self, client: int) -> Any:
@@ -108,7 +108,7 @@ class Folder(Packs):
         return self
 
     def pack(self, number: int) -> tuple[str, Array | None]:
-        """Return the JSON text of a pack, and its bytes, mapped into memory."""
+        """Return the JSON text of a pack, and its bytes as a memory map, or None if the pack has no bytes."""
         file = self.path / f"{number}.rows"
         text = file.with_suffix(".json").read_text()
         # An empty file cannot be mapped.
@@ -143,7 +143,7 @@ class Store(Packs):
         return cls(ray.put(packs), each)
 
     def pack(self, number: int) -> tuple[str, Array | None]:
-        """Return the JSON text of a pack, and its bytes, which Ray has mapped into memory."""
+        """Return the JSON text of a pack, and its bytes, which Ray maps into the memory of this process."""
         import ray
 
         try:
@@ -160,12 +160,15 @@ class _WrittenArray:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     parts: Iterable[Array]  # arrays that together have this shape, in the order of the entries in memory
-    place: Place | None = None  # the position in the file from which the array is mapped
+    place: Place | None = None  # the position in a file, if the array is mapped from one
     by_columns: bool = False  # whether the entries of a column, instead of a row, are contiguous
 
     @classmethod
     def of(cls, a: Array) -> _WrittenArray:
-        """Return an array for writing. It keeps the order of entries in memory, so that results stay identical."""
+        """Return this array in the form for writing. The order of its entries in memory is preserved.
+
+        Otherwise, rounding errors would differ, and so would the results.
+        """
         by_columns = a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1])
         parts = [np.ascontiguousarray(a.T if by_columns else a)]
         return cls(a.dtype, a.shape, parts, place_of(a), by_columns)
@@ -243,7 +246,7 @@ def _pieces(rows: Blocks) -> Iterator[Array]:
 def _compressed(rows: Blocks) -> list[_WrittenArray]:
     """Return the three arrays of rows in CSR format.
 
-    The source is read once for each array, so that only the ends of rows are in memory.
+    The source is read once for each array, so that only the row pointers (indptr) are in memory.
     """
     ends = [np.zeros(1, dtype=np.int64)]
     for piece in rows.pieces():
@@ -261,7 +264,7 @@ def weight(client: Any) -> int:
     if not isinstance(client, LocalData):
         return _STREAM
     if isinstance(client.measured.rows, Compressed):
-        return _LEAST + 8 * client.n  # The entries are mapped, so only the ends of the rows are in memory.
+        return _LEAST + 8 * client.n  # The entries are mapped, so only the row pointers (indptr) are in memory.
     # The statistics are X'X or its factor, whichever is smaller. A sparse entry takes 8 bytes, and 4 for its index.
     return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
@@ -349,7 +352,10 @@ def _file_of(rows: Blocks) -> str | None:
 
 
 def _size_and_time(file: str) -> tuple[int, int] | None:
-    """Return the size and modification time of a file, for comparing it between machines, or None if it is missing."""
+    """Return the size and the modification time of a file, or None if the file is missing.
+
+    Two machines have the same file if both values are equal.
+    """
     try:
         there = os.stat(file)
     except OSError:

@@ -31,7 +31,7 @@ from flower_pca.stages.site_share import hints_of_sites
 
 
 def sites_of(shards: Any) -> list[Table]:
-    """Return the shards as tables with their names of columns. The keys of a mapping are the names of the sites."""
+    """Return the shards as tables. The keys of a mapping become the names of the sites."""
     if isinstance(shards, Mapping) and shards:
         return [Table.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
@@ -56,10 +56,7 @@ def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
 
 
 def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
-    """Return the clients that have rows, as a run that names no columns uses them.
-
-    If all sites have their columns in a common order, the clients keep this order.
-    """
+    """Return the clients with rows, with their columns in the same order as in a run that names no columns."""
     sites = sites_of(shards)
     return [client for client in rows_of(sites, missing=missing, columns=common_order(sites)) if client.n]
 
@@ -113,7 +110,7 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
         m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
         deviations = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
         alone = column_alone(deviations)
-        # These hints replace those of the run, because the run does not know the values of the columns.
+        # These hints replace the run's hints about the same columns, because the run does not know the values.
         for hint in hints_of_largest(deviations, names, clients):
             column = hint.partition(" alone has ")[0]
             of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))

@@ -6,7 +6,7 @@ With the features X and the covariates A of all rows, both centered, the slopes 
     squares of the columns    x_j'x_j - (X'A slopes)_jj
     product with a block B    X'X B - X'A slopes B
 
-Therefore an opening only needs to return A'X and A'A in addition. The pseudo-inverse ignores covariates
+Therefore, the answers to an opening need only A'X and A'A in addition. The pseudo-inverse ignores covariates
 that depend linearly on other covariates. If each site's own means are removed, X and A are centered at
 these means, and no mean leaves a site.
 """
@@ -75,7 +75,10 @@ def _asks(state: AdjustedState | AdjustedSumsState) -> Arrays:
 
 
 def _client_sums(arrays: Arrays, data: LocalData) -> Arrays:
-    """Return a client's means of the covariates, and the centered products with features and among covariates."""
+    """Return a client's covariate means, and the centered products of covariates with features and with each other.
+
+    Raise ProtocolError if the message does not fit the covariates of the frame.
+    """
     q, known = int(arrays["covariates"]), data.frame.covariates
     if q != (0 if known is None else known.adjusted):
         raise ProtocolError(
@@ -196,7 +199,7 @@ def _merge_covariates(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays)
     """Merge the covariate sums of another answer into the total, and return the sums about the common means.
 
     `own` holds the sums of the covariates in the answer `reply`. `merged` holds the statistics of the
-    features, with their common means.
+    features after this answer, which include the common means.
     """
     before, there = float(total["n"]), float(reply["n"])
     both = before + there
@@ -218,7 +221,10 @@ def _merge_covariates(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays)
 
 
 def _recenter(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -> Arrays:
-    """Recenter the sums over the present values of some rows from the means of these rows to the given means."""
+    """Return sums over the present values of some rows, recentered from the means of these rows to the given means.
+
+    `part` holds the counts and means of the features, and `sums` holds the sums of the covariates.
+    """
     seen = np.asarray(part["count"], dtype=np.float64)
     off, away = np.where(seen > 0.0, part["mean"] - mean, 0.0), sums[_MEANS] - covariate_means
     return {
@@ -228,7 +234,10 @@ def _recenter(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -
 
 
 def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
-    """Return the model after an opening of rows without the part that covariates explain."""
+    """Return the model after an opening, with the part that covariates explain removed from the rows.
+
+    Raise DataError if there are too few rows for the covariates.
+    """
     assert state.total is not None
     assert state.features.total is not None
     assert model.covariates is not None

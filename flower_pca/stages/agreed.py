@@ -1,4 +1,4 @@
-"""Runs with text columns, which first ask the sites for the levels of these columns.
+"""Runs with text columns. Their first message asks the sites for the levels of these columns.
 
 The columns of the run are the union of the levels in the answers to the first message:
 
@@ -125,7 +125,7 @@ class Agreed(ContinuedRun):
         return self._run
 
     def _others(self) -> Columns:
-        """Return the numeric columns that most clients have."""
+        """Return the names of the numeric columns that most clients have."""
         words, every = self._coding.words, self._names.values()
         rest = [tuple(n for n in names if source_of(n) not in words) for names in every]
         return majority(Heading.of_names(names, 0) for names in rest).names or ()

@@ -108,7 +108,7 @@ class Chosen(ContinuedRun):
         return replace(found, decisions=(*found.decisions, self._said)) if self._said else found
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return everything that a new run with the same arguments needs to continue from here."""
+        """Return the header and arrays from which a new run with the same arguments can continue."""
         header, arrays = super().checkpoint(steps=steps)
         return {**header, "said": self._said}, arrays
 

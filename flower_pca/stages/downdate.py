@@ -16,8 +16,8 @@ belong to the components without the row:
     SPE = c^2 (|x|^2 - sum_j (u'q_j)^2)
 
 with c = n / (n - 1) if the run is centered, and c = 1 if not. If columns were divided by the deviations
-of the same rows, each entry x_i is first divided by its deviation without the row, which is sqrt((n - c
-x_i^2) / (n - 1)) in the frame. Columns made from text columns keep their scale.
+of the same rows, each entry x_i is first divided by the deviation of its column without the row,
+which is sqrt((n - c x_i^2) / (n - 1)) in the frame. Columns made from text columns keep their scale.
 
 If a regression on covariates was removed, c = 1 / (1 - h) with the leverage h of the row in the
 regression on the mean and the covariates, and n - 2 is reduced by the degrees of freedom of the
@@ -134,7 +134,7 @@ class Downdate:
         return np.full((count, int(self.centered)), 1.0 / np.sqrt(self.n))
 
     def _scaled(self, X: Array, c: Array) -> Array:
-        """Divide each row by the deviations of the columns without this row."""
+        """Return the rows X, each divided by the deviations of the columns without this row."""
         if self.rescaled is None:
             return X
         left = (self.n - c[:, None] * X**2) / (self.n - 1)
@@ -231,7 +231,7 @@ def _factors(F: Array) -> tuple[Array, Array]:
 
 
 def neighbors(scores: Array) -> int:
-    """Estimate how many rows before and after each row depend on it, from the autocorrelation of scores (rows, k).
+    """Return the estimated number of rows on each side of a row that depend on this row, from scores (rows, k).
 
     The estimate is 0 if the largest autocorrelation at lag 1 is small or explained by chance. Otherwise it is
     the first lag at which the largest autocorrelation is small.
@@ -253,7 +253,7 @@ def neighbors(scores: Array) -> int:
 
 
 def _windows(blocks: Iterator[Array], b: int, most: int) -> Iterator[tuple[Array, int, int]]:
-    """Yield windows of rows, each with the range of its rows that are to be processed.
+    """Yield windows of rows, each with the first and last + 1 positions of the rows to process.
 
     A processed row has up to b neighbors on each side in its window. Every row is processed exactly once,
     and at most `most` rows are added to a window at a time.

@@ -58,9 +58,10 @@ _BEFORE: Final = "before_"  # the prefix of sums over the rows before harmonizin
 
 @dataclass(frozen=True)
 class ExplainedState:
-    """The components, the positions of the columns among the covariates and, after the message, the sums.
+    """The components with their sums of squares, the columns' positions among the covariates, and sums over rows.
 
-    If `before` is True, the shares of the rows before harmonizing are computed as well.
+    `total` holds the sums after the message. If `before` is True, the shares of the rows before harmonizing are
+    computed, too.
     """
 
     Z: Array
@@ -205,7 +206,10 @@ def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dic
 
 
 def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> tuple[Array, Array]:
-    """Return the sums of scores and columns over a site's rows, and their products about the site's means."""
+    """Return the sums of scores and columns over a site's rows, and their products about the site's means.
+
+    Raise ProtocolError if a position is not the position of a covariate.
+    """
     frame = data.frame
     if not len(places) and known is frame.covariates:
         sums = data.moments().sums(frame)[0] @ Z
@@ -242,7 +246,7 @@ def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> 
 def _by_columns(
     total: Arrays, n: float, within: Array, whole: Array, varies: Array, named: dict[str, list[int]], sites: int
 ) -> list[Array]:
-    """Return the shares of each column, of all columns together, and of the site beyond all columns."""
+    """Return the shares of each column, of all columns together if there are several, and of the site beyond them."""
     products = total["products"] + total["products_between"] - np.outer(total["sums"], total["sums"]) / n
     scores = total["scores"] + total["scores_between"] - np.outer(total["sums"], total["means"]) / n
     every = list(range(len(products)))

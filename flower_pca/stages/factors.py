@@ -1,4 +1,4 @@
-"""A factor model that splits C into k leading directions and noise that may differ between columns.
+"""A factor model that splits second moments C into k leading directions and noise that differs between columns.
 
 The noise of a column is the part of C's diagonal that the leading factors do not explain. Rows are
 weighted so that the noise is equal in all columns. The leading directions of the weighted rows are then
@@ -15,7 +15,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-_LEAST: Final = 0.02  # the minimum share of noise in the variance of a column that leading directions do not explain
+_LEAST: Final = 0.02  # minimum noise of a column, as a share of the variance that leading directions leave unexplained
 _TINY: Final = 1e-12  # the minimum noise of a column, as a share of its variance
 _SETTLED: Final = 1e-3  # the relative change of the noise below which the iteration has converged
 _STEPS: Final = 60  # the maximum number of iterations
@@ -32,7 +32,7 @@ class Known(Protocol):
         """Return the largest eigenvalues of C - diag(noise), and at least `rank` eigenvectors."""
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
-        """Return the `rank` leading directions of the rows multiplied by weights that make the noise equal."""
+        """Return the `rank` leading directions of the weighted rows. The weights make noise equal in all columns."""
 
     def product(self, V: Array) -> Array:
         """Return C V for eigenvectors V of C."""

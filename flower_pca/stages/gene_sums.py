@@ -17,7 +17,7 @@ from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 
 @dataclass(frozen=True)
 class GeneSumsState:
-    """The sums of all sites, and whether sites apply expm1 to their entries first."""
+    """The sums over all sites, and whether the sites apply expm1 to their entries before they sum them."""
 
     of_counts: bool
     total: dict[str, Array] | None = None

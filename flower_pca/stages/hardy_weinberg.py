@@ -1,4 +1,4 @@
-"""Count the sites at which a variant is not in Hardy-Weinberg equilibrium. Each site tests its own people."""
+"""Counts of the sites at which a variant is not in Hardy-Weinberg equilibrium. Each site tests its own people."""
 
 from __future__ import annotations
 

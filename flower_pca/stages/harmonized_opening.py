@@ -1,17 +1,17 @@
 """Openings of runs that harmonize sites by ComBat. Their first message asks for sums about site means.
 
 Each site sends its row count, the sums of its columns and of the covariates to keep, and the sums of
-their squares and products about its own means. The server adds these sums up, and computes the numbers
-that all sites have in common:
+their squares and products about its own means. The server adds up these sums, and estimates slopes,
+grand means and deviations within sites from all sites together:
 
     slopes  = (sum A'A)^+ sum A'X
     grand   = (sum X'1 - slopes' sum A'1) / n
     sigma^2 = (sum of squares - diag(slopes' sum A'X)) / n
 
-With these numbers, each site standardizes its rows and computes how it differs from all sites together
+With these estimates, each site standardizes its rows and computes how it differs from all sites together
 (see `rows.combat`). These differences stay at the site. The second message is the usual opening, of
-harmonized rows. If a different set of sites answers the second message, the numbers belong to other
-rows, and the opening starts again.
+harmonized rows. If a different set of sites answers the second message, the estimates belong to
+other rows, and the opening starts again.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ _MOST: Final = 2**16  # the maximum number of covariates in a message
 # A sum of squares up to this share of a column's squares consists only of rounding errors.
 _CONSTANT: Final = 1e-12
 _LEAST_COLUMNS: Final = 3  # With fewer columns, the distribution of site differences cannot be estimated.
-_NUMBERS: Final = ("slopes", "grand", "sigma")  # the common numbers that the second message sends to the sites
+_NUMBERS: Final = ("slopes", "grand", "sigma")  # the estimates that the second message sends to the sites
 # Two keys of individual answers that are kept with the sums of the first message: for whole answers, and for the
-# parts about columns that may be constant at a site
+# parts about columns that may be constant at a site.
 _SAID, _STILL = "said", "still"
 
 
 @dataclass(frozen=True)
 class HarmonizedState:
-    """The numbers that all sites have in common, and the state of the inner opening.
+    """The covariates with the estimates for all sites together, and the state of the inner opening.
 
     `came` lists the clients that answered the first message. `said` holds their answers, which are used to
-    find outlying sites. `still` holds the parts of these answers that are used to find constant columns. These
-    parts are kept for any number of sites. `over` is True if the inner opening is complete.
+    find outlying sites, or is empty if there are too many sites. `still` holds the parts of these answers that are
+    used to find constant columns, for any number of sites. `over` is True if the inner opening is complete.
     """
 
     features: OpeningState
@@ -161,7 +161,7 @@ class _Harmonized(Stage[Any]):
     def server(self, state: Any, total: Any, answered: frozenset[int]) -> Any:
         if state.covariates.sigma is None:
             return replace(state, covariates=_common_numbers(state, total, answered), came=tuple(sorted(answered)))
-        if tuple(sorted(answered)) != state.came:  # The numbers were computed from a different set of sites.
+        if tuple(sorted(answered)) != state.came:  # The estimates were computed from a different set of sites.
             return replace(state, covariates=state.covariates.bare, came=())
         features = self.inner.server(state.features, total, answered)
         return replace(state, features=features, over=self.inner.status(features) is not None)
@@ -343,7 +343,10 @@ def _require_whole_rows(data: LocalData) -> None:
 
 
 def _site_sums(data: LocalData, q: int) -> Arrays:
-    """Return a site's row count and sums, and its squares and products about its own means, before harmonizing."""
+    """Return a site's row count and sums, and its squares and products about its own means, before harmonizing.
+
+    Raise DataError if the site has too few rows.
+    """
     d, joint = data.d, data if data.frame.covariates is None else data.joint_in(Frame())
     if joint.n < LEAST_ROWS:
         raise DataError(
@@ -366,7 +369,10 @@ def _site_sums(data: LocalData, q: int) -> Arrays:
 
 
 def _common_numbers(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
-    """Return the covariates with the estimates for all sites: slopes, grand mean and deviations within sites."""
+    """Return the covariates with the estimates for all sites: slopes, grand mean and deviations within sites.
+
+    Raise DataError if harmonizing is impossible, for example because there is only one site.
+    """
     asked: Covariates = state.covariates
     n, d = float(total["n"]), len(total["sums"])
     if len(answered) < 2:

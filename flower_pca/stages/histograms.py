@@ -7,7 +7,7 @@ A row x in the frame, with scores t = Z'x along k components of variances v, has
 
 In a run with `monitor`, every client counts its own rows by both distances. Each row is compared with
 the components of the other rows, as `stages.downdate` explains, so the counts show the distances to
-expect of new rows. This requires components that are eigenvectors of the matrix of all rows. If they are
+expect for new rows. This requires components that are eigenvectors of the matrix of all rows. If they are
 not, or have not converged, rows are compared with the components that were fitted to them, and the
 result reports this.
 
@@ -131,7 +131,7 @@ class HistogramsState:
     Attributes
     ----------
     Z : ndarray of shape (d, p)
-        The Ritz vectors, the components first. If rows cannot be scored without themselves, Z has only the
+        The Ritz vectors, the components first. If rows cannot be left out of the fit, Z has only the
         components.
     variances : ndarray of shape (k,)
         The variances of the components.
@@ -320,7 +320,10 @@ def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, A
 
 
 def _hat(arrays: Arrays, data: LocalData) -> Array | None:
-    """Return the lines of F for the client's rows (see `stages.downdate`), or None if no regression was removed."""
+    """Return the lines of F for the client's rows (see `stages.downdate`), or None if no regression was removed.
+
+    Raise ProtocolError if the message implies a leverage above 1.
+    """
     known = data.frame.covariates
     if "inverse" not in arrays or known is None:
         return None
@@ -332,7 +335,7 @@ def _hat(arrays: Arrays, data: LocalData) -> Array | None:
 
 
 def _check(arrays: Arrays, data: LocalData) -> None:
-    """Raise ProtocolError for arrays that numpy would broadcast over the rows.
+    """Raise ProtocolError for arrays of wrong shapes, which numpy might broadcast over the rows.
 
     With a different number for each row, a message could single out rows by their position.
     """

@@ -5,7 +5,7 @@ message returns the products of the newest blocks. The next blocks are the parts
 are orthogonal to all blocks so far. After m messages, the estimate is the largest Ritz value on the
 Krylov space of the random columns with polynomials up to degree m - 1. An estimate is never above the
 true largest eigenvalue, and is about equally far below it for matrices with similar eigenvalues.
-A few messages are therefore enough to compare tables that are all treated in the same way (block
+A few messages are therefore enough to compare matrices that are all treated in the same way (block
 Lanczos: Golub, Underwood 1977).
 """
 
@@ -42,7 +42,7 @@ class Lanczos:
 
     @classmethod
     def begin(cls, tables: int, width: int, away: Array, seed: int) -> Lanczos:
-        """Return the state before the first message, with random blocks of `width` columns for each table."""
+        """Return the state before the first message, with a random block of `width` columns for each matrix."""
         d = len(away)
         drawn = linalg.random_block(d, tables * width, seed).reshape(d, tables, width)
         Q = np.ascontiguousarray(drawn.transpose(1, 0, 2))
@@ -60,7 +60,7 @@ class Lanczos:
         return self.Q[:, :, self.Y.shape[2] :]
 
     def take(self, products: Array, *, more: bool) -> Lanczos:
-        """Add the products of the newest blocks, and compute the next blocks if `more` messages follow."""
+        """Return the state with the products of the newest blocks and, if `more` messages follow, the next blocks."""
         known = replace(self, Y=np.concatenate([self.Y, products], axis=2))
         if not more:
             return known

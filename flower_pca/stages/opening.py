@@ -73,7 +73,10 @@ def require_size(data: Any, moments: Moments) -> None:
 
 
 def frame_of(total: Arrays, model: Model) -> Frame:
-    """Return the common frame that follows from the totals, in which column means replace missing values."""
+    """Return the common frame that follows from the totals, in which column means replace missing values.
+
+    Raise DataError if a column has no values or cannot be scaled, and ConfigError if too many components are requested.
+    """
     mean, names = total["mean"], model.feature_names
     fill = None
     if "count" in total:
@@ -116,7 +119,8 @@ def scale_of(
 
     The divisor is the column's deviation, its largest absolute value, or the deviation that the frequency
     of an allele implies. With "deviation", which computes deviations only, a constant column has the divisor
-    1. Columns in `shared` are divided by the root of their mean, which is the share of rows with a 1.
+    1. Columns in `shared` are divided by the root of their mean, which is the share of rows with a 1. Raise
+    DataError if a column cannot be scaled.
     """
     if shared:
         return _with_shares(kind, total, list(names or ()), shared)
@@ -201,7 +205,7 @@ _REPORTS: Final = "said"
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
 SITE_SUMS: Final = "site_sums"  # the sums of each client's rows, in the frame
 OUTLYING: Final = "outlying_sites"  # one row for each outlying site: its index, kind, column and distance
-# The key of the model's pairs of a site's index and the index of a column that is constant at this site
+# The key of the model's columns that are constant at a site, as pairs of the indices of site and column
 CONSTANT: Final = "constant_columns"
 _COMPARED: Final = 2**15  # the largest number of clients times columns for which the server compares clients by column
 SUMMED: Final = 2**20  # the largest number of clients times columns for which the server keeps each client's sums
@@ -236,8 +240,8 @@ class Opening(Stage[OpeningState]):
     With its own mean m_i, a client sends n_i, m_i, the sum of squared deviations of each column, and P_i =
     X_i'(X_i B) with its rows centered at m_i. Two answers merge exactly, by the pairwise update: with e
     = m_b - m_a, P = P_a + P_b + (n_a n_b / n) e (e'B). Therefore, memory stays O(d p), no precision is
-    lost, and C B in the global frame is known after one message. The server applies a scale D: D^-1 C D^-1
-    (D B) = D^-1 (C B).
+    lost, and C B in the global frame is known after one message. If columns are divided by a scale D, the
+    server uses the block D B, because D^-1 C D^-1 (D B) = D^-1 (C B).
 
     If values may be missing, a client also sends the number of values of each column, and means and squared
     deviations are those of the present values. In the product, missing values are then 0 relative to the
@@ -372,7 +376,7 @@ class Opening(Stage[OpeningState]):
 def _with_report(
     said: dict[int, dict[str, Array]] | None, client: int, reply: Arrays, *, judged: bool
 ) -> dict[int, dict[str, Array]] | None:
-    """Add the useful parts of an answer to the clients' reports, or return None if reports are no longer useful.
+    """Return the clients' reports with the useful parts of an answer added, or None if reports are no longer useful.
 
     The more clients there are, the fewer parts of their reports are kept. Parts that are no longer kept are
     removed from earlier reports, too.
@@ -433,7 +437,7 @@ def _sums(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
 
 
 def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Array:
-    """Return the outlying sites as an array with one row for each site."""
+    """Return the outlying sites as an array with one row for each outlying site."""
     block, products = None, None
     complete = all("product" in site and "count" not in site for site in sites)
     if complete and sites[0]["product"].size:  # If values are missing, products cannot be compared.
@@ -476,7 +480,7 @@ def blames_start(refusal: str) -> bool:
 
 
 def start_mismatch(start: int, d: int) -> str:
-    """Return the message that the start components and the rows have different numbers of columns.
+    """Return the text of an error about start components and rows with different numbers of columns.
 
     Either number may be the wrong one.
     """
@@ -487,14 +491,14 @@ def start_mismatch(start: int, d: int) -> str:
 
 
 def block_of(arrays: Arrays, d: int) -> Array:
-    """Return the block of an opening, which the message contains as an array or as width and seed."""
+    """Return the block of an opening, from a message that has either the block or its width and seed."""
     if "block" in arrays:
         return arrays["block"]
     return block_or_drawn(None, d, int(arrays["width"]), int(arrays["seed"]))
 
 
 def block_or_drawn(block: Array | None, d: int, width: int, seed: int) -> Array:
-    """Return the block, or if it is None a Gaussian block with at most as many columns as rows."""
+    """Return the block, or if it is None, a Gaussian block with at most as many columns as rows."""
     if block is None:
         return linalg.random_block(d, min(width, d), seed)
     return block
@@ -512,7 +516,10 @@ def _block(state: OpeningState, d: int) -> Array:
 
 
 def _merge_answers(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
-    """Merge an answer, about its own mean, into the answers so far, about their common mean."""
+    """Return the answers so far, `a`, merged with one more answer `b`, and centered at their common mean.
+
+    `a` and `b` are centered at their own means. If `a` is None, `b` is the first answer.
+    """
     if a is None:
         return dict(b)
     first = Moments(int(a["n"]), a["mean"], a["m2"], a.get("count"))
@@ -546,7 +553,7 @@ class ScalingOnlyState:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingOnly(EmptyStage[ScalingOnlyState]):
-    """The algorithm of a run that consists of an opening only. It ends before its own first message.
+    """The algorithm of a run that consists of an opening only. It sends no message itself.
 
     Cost: an opening that asks for no product, for which a client needs a few passes over the rows, and sends two
     to four columns of d floats. The opening takes one message, or two messages under masks.

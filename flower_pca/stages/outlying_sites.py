@@ -1,4 +1,4 @@
-"""Detection of outlying sites, for example with other units, with swapped columns, or with one row many times.
+"""Detection of outlying sites, for example sites with other units, swapped columns, or one row many times.
 
 The answers to the opening contain the number of rows, the means and the deviations of each site, and the
 product of its covariance with one block. Each of these statistics is compared with the median over
@@ -30,14 +30,14 @@ _CELL: Final = 70.0  # A single cell that is off by this many deviations must no
 _SEVERAL: Final = 3
 _SWAPPED: Final = 1.5  # the minimum ratio of deviations for columns that may be swapped
 _ACCIDENT: Final = 0.01  # If constant columns have a lower probability than this, they are no coincidence.
-# Correlations are outlying if they differ from the usual ones by more than this share of the size of the usual ones.
+# Correlations are outlying if they differ from the usual correlations by more than this share of the usual size.
 _CHANGED_CORRELATIONS: Final = 0.5
 # A difference must exceed this multiple of the usual difference between sites, and of the difference by chance.
 _SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_CORRELATIONS = 6.0, 5.0, 4.0
 _MAD: Final = 1.4826  # the standard deviation of a normal variable, divided by its median absolute deviation
 _ROUNDING: Final = 64.0 * np.finfo(float).eps  # a deviation up to this share of the mean counts as 0
 _REMEDY: Final = "Check the units and the columns of its file."
-_NAMED: Final = 3  # the maximum number of sites that get a hint of their own
+_NAMED: Final = 3  # the maximum number of sites that get an individual hint
 
 
 class OutlyingKind(IntEnum):
@@ -144,9 +144,7 @@ def find(
 
 
 def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
-    """Replace the statistics of columns with few values by the usual ones, so that they are not outlying.
-
-    Return the means and the deviations.
+    """Return means and deviations, with usual ones for columns with few values, so that these are not outlying.
 
     Parameters
     ----------
@@ -168,7 +166,7 @@ def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[
 
 
 def _times(off: Array, by_chance: Array) -> Array:
-    """Return distances of sites as multiples of the typical distance, or of that expected by chance if it is larger."""
+    """Return distances of sites as multiples of the typical distance, or of the distance by chance if it is larger."""
     return np.asarray(off / np.maximum(_MAD * linalg.median_of_few(off), by_chance))
 
 
@@ -214,7 +212,9 @@ def as_array(sites: Sequence[OutlyingSite]) -> Array:
 
 
 def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
-    """Return a hint with a remedy for each of the first sites. The hint names a site by its key, such as "client 3".
+    """Return a hint with a remedy for each of the first sites, and a last hint with the number of further sites.
+
+    Hints name a site by its key, for example "client 3".
 
     Parameters
     ----------

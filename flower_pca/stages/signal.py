@@ -312,7 +312,10 @@ def _symmetric(vector: Array, d: int) -> Array:
 
 
 def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
-    """Return the weights of the columns and the directions to remove, for each rank in the message."""
+    """Return the weights of the columns and the directions to remove, for each rank in the message.
+
+    Raise ProtocolError if their shapes do not fit the ranks and the number d of columns.
+    """
     weights = arrays["weights"].astype(np.float64)
     W = arrays["W"].astype(np.float64)
     first = int(arrays["first"])
@@ -334,7 +337,7 @@ def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
 
 
 def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) -> SignalState:
-    """Count the components above noise, from the flipped tables of the ranks in the message."""
+    """Return the state with the number of components above noise, from the flipped tables for the message's ranks."""
     assert state.values is not None
     k, short, values = state.counted, state.short, state.values
     nothing = len(state.weights) * _ROUNDED * float(values[0])
@@ -377,7 +380,7 @@ class _Noise:
 
     @classmethod
     def of_tables(cls, tables: Array, weights: Array, W: Array, state: SignalState) -> _Noise:
-        """Compute the noise from flipped tables without the directions W."""
+        """Return the noise, computed from flipped tables without the directions W."""
         d, rank = W.shape
         assert state.C is not None
         back = restoring_factors(weights, W)
@@ -392,7 +395,7 @@ class _Noise:
 
     @classmethod
     def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
-        """Compute the noise from the largest eigenvalues of flipped tables and the mean `usual` of all eigenvalues."""
+        """Return the noise, from the largest eigenvalues of flipped tables and the mean `usual` of all eigenvalues."""
         mean = float(np.mean(largest))
         level = mean + DEVIATIONS * float(np.std(largest, ddof=1))
         edge = mean / max(usual, np.finfo(np.float64).tiny)
@@ -422,7 +425,10 @@ def _inequality_of_lengths(tables: Array, C: Array, state: SignalState) -> float
 
 
 def _alone(directions: Array, sources: Array) -> bool:
-    """Return whether one of the directions has most of its squares in one column, or in those of one text column."""
+    """Return whether one of the directions has most of its squares in one column or one text column.
+
+    `sources` groups the columns made from one text column.
+    """
     shares = (np.bincount(sources, v**2) for v in directions.T)
     return any(float(np.max(share)) > _ALONE for share in shares)
 
@@ -464,7 +470,7 @@ def _covariance(state: SignalState) -> Known:
 
 
 def _sentence(variances: Array, thresholds: Array, k: int) -> str:
-    """Return a text with the number of components that count, and the reason why the next one does not count."""
+    """Return a text with the number of components that count, and the reason why the next component does not."""
     following = f"{np.append(variances, 0.0)[k]:.3g}"
     noise = f"{np.append(thresholds, np.inf)[k]:.3g}"
     if not k:
@@ -552,7 +558,10 @@ def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Ar
 def _products(
     arrays: Arrays, bases: list[tuple[Array, Array]], data: LocalData, memory: Arrays
 ) -> tuple[Arrays, Arrays]:
-    """Return a client's products of all tables with their blocks, and the memory with the flips of these tables."""
+    """Return a client's products of all tables with their blocks, and the memory with the key of the tables' flips.
+
+    Raise ProtocolError if the columns of Z cannot be divided equally among the tables.
+    """
     memory = _with_signs(arrays, memory)
     key, draws = memory[_SIGNS].tobytes(), int(arrays["draws"])
     tables = 1 + len(bases) * draws

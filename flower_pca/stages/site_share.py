@@ -29,12 +29,12 @@ SITE_SHARE_BEFORE, BY_COLUMNS_BEFORE = "site_share_before", "explained_by_before
 BEYOND: Final = "site beyond "  # the prefix in the name of the share of the site beyond columns
 _LEVEL: Final = 0.001  # the significance level of the F tests for all components together
 _LEAST: Final = 0.1  # Smaller shares of a component's variance do not matter, even if they are significant.
-NOTHING: Final = 64.0 * np.finfo(float).eps  # A sum of squares up to this share of the first one is a rounding error.
+NOTHING: Final = 64.0 * np.finfo(float).eps  # A sum of squares up to this share of the first is a rounding error.
 _ROUNDING: Final = 1e-9  # the amount by which a share may exceed 1 because of rounding
 
 
 def with_site_share(model: Model) -> Model:
-    """Add the share of each component's sum of squares that lies between sites, if it can be computed.
+    """Return the model with the share of each component's sum of squares between sites, if it can be computed.
 
     The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s of
     the sites and the mean m of all rows, in the frame. The share cannot be computed under masks or noise,
@@ -76,7 +76,7 @@ def number_of_sites(model: Model) -> int:
 
 
 def groups(names: Iterable[str]) -> dict[str, list[int]]:
-    """Group the positions of columns by their names in a result. Columns made from one text column form one group."""
+    """Return the positions of columns by their names in a result. Columns made from one text column share a name."""
     found: dict[str, list[int]] = {}
     for place, name in enumerate(name for name in names if name != SITE):
         found.setdefault(source_of(name) or name, []).append(place)
@@ -84,7 +84,7 @@ def groups(names: Iterable[str]) -> dict[str, list[int]]:
 
 
 def names_of_shares(explain: Iterable[str], count: int) -> tuple[str, ...]:
-    """Return the names of the `count` shares: of each column, of all columns together, and of the site beyond all.
+    """Return the names of `count` shares: of each column, of all columns together, and of the site beyond columns.
 
     The share of the site is missing if each site's own means were subtracted.
     """
@@ -113,8 +113,8 @@ def beyond_chance(share: Array, sites: int, rows: int) -> Array:
     matters = np.asarray(adjusted >= _LEAST)
     if not matters.any():
         return matters
-    # scipy.special is imported late, because its import takes longer than that of the whole package, and nodes
-    # and runs with similar sites do not need it.
+    # scipy.special is imported late, because its import takes longer than the import of the whole package, and
+    # nodes and runs with similar sites do not need it.
     from scipy.special import fdtrc
 
     rest = np.maximum(1.0 - share, np.finfo(float).eps)

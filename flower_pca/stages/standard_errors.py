@@ -67,7 +67,7 @@ _TIED: Final = 1e-12  # a gap below this share of the first eigenvalue counts as
 _DISTINCT: Final = 2.0
 # Sites differ by more than their rows explain if errors by site are at least this multiple of errors by row.
 _UNLIKE: Final = 2.0
-_FEWEST_SITES: Final = 3  # the minimum number of sites for this comparison
+_FEWEST_SITES: Final = 3  # the minimum number of sites for comparing errors by site with errors by row
 # With fewer rows than _FEW_ROWS, errors are too small even with the quantile of Student's t. With fewer rows than
 # _MANY_ROWS, they are slightly too small.
 _FEW_ROWS: Final = 30
@@ -87,7 +87,7 @@ class ErrorsState:
     `following` is the mean of the other eigenvalues. `share` is the weight of one row in the scale, or
     0 if the scale is not the deviation of these rows. `each` is 1 / n, or 0 if the effect of the scale
     cancels this term. `roots` holds the divisors of columns made from text columns, and 0 for all other
-    columns. It is None if there are no such columns, or if the scale is not the deviation of these rows.
+    columns. `roots` is None if there are no such columns, or if the scale is not the deviation of these rows.
     """
 
     W: Array
@@ -247,7 +247,7 @@ def _roots(model: Model) -> Array | None:
 
 
 def _check(arrays: Arrays, d: int) -> None:
-    """Raise ProtocolError for arrays of other shapes, which numpy would broadcast over the rows."""
+    """Raise ProtocolError for arrays of wrong shapes, which numpy might broadcast over the rows."""
     W, gaps, middles, sizes = (arrays[name] for name in ("W", "gaps", "middles", "sizes"))
     k, p = len(gaps), W.shape[1]
     alike = gaps.shape == middles.shape == (k, p + 1)
@@ -301,7 +301,7 @@ def _moved_scales(X: Array, arrays: Arrays) -> Array:
 
 
 def _scaled_along(X: Array, W: Array, factors: Array) -> Array:
-    """Multiply rows by f_l along each direction w_l, and by the last factor outside the span of the directions."""
+    """Return rows multiplied by factor l along column l of W, and by the last factor outside the span of W."""
     along = X @ W * (factors[:-1] - factors[-1])
     return np.asarray(factors[-1] * X + along @ W.T)
 

@@ -156,7 +156,10 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
 
 def _in_original_units(public: Frame, mean: Array) -> Frame:
-    """Return the frame in the rows' original units, if `mean` was computed in the units of a public frame."""
+    """Return the public frame with the mean of the rows in their original units.
+
+    `mean` was computed in the units of the public frame.
+    """
     assert public.mean is not None
     assert public.scale is not None
     own = public.mean + public.scale * mean

@@ -1,7 +1,8 @@
 """Openings with weights of clients: the share of each client is limited, or the frame consists of medians.
 
-The message and the client half are those of the usual opening. The server keeps all answers, N d (p +
-2) numbers, until every client has answered, because the weight of a client depends on all other clients.
+The message and the client half are those of the usual opening. The server keeps the answers of all N
+clients, N d (p + 2) numbers, until every client has answered, because the weight of a client depends on
+all other clients.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class WeighingOpening(Opening):
 
 @dataclass(frozen=True)
 class _Answers:
-    """The moments of all clients, with one row for each client, and their whole answers with the products."""
+    """The answers from all clients: moments as arrays with one row for each client, and replies with products."""
 
     clients: tuple[int, ...]
     n: Array

@@ -30,12 +30,12 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.pca import PCAStrategy, TrackingStrategy
 
-# The settings that name files in the output folder for the steps of a tracker
+# The settings with the names of the files, in the output folder, to which a tracker's steps are written
 _STEP_FILES: Final = ("events", "live")
 
 
 class _InRunConfigWords(logging.Filter):
-    """A logging filter that writes settings in log messages of this package as a run-config writes them.
+    """A logging filter that replaces names of settings in this package's log messages by their run-config names.
 
     Parameters
     ----------
@@ -97,10 +97,10 @@ def _run(grid: Grid, context: Context) -> None:
 
 
 def _output_folder(wanted: Path) -> Path:
-    """Return the output folder. If a relative path already has a result, a number is appended to its name.
+    """Return the output folder. If the folder of a relative path already has a result, a number is appended.
 
     An absolute path is used unchanged. The folder of an interrupted run has no result, so it is used again, and
-    its checkpoint is found.
+    the run continues from its checkpoint.
     """
     if wanted.is_absolute():
         return wanted.resolve()
@@ -138,7 +138,10 @@ def _tracking(
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of PCAStrategy in the run-config, in which names have hyphens and "" means None."""
+    """Return the parameters of PCAStrategy that a run-config sets.
+
+    In a run-config, names of settings have hyphens instead of underscores, and "" means None.
+    """
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
     given = {names[key]: value for key, value in config.items() if key in names}
     settings = {name: None if value == "" else value for name, value in given.items()}

@@ -81,12 +81,12 @@ class FlowerStrategy(Strategy, Generic[R]):
         if checkpoint is not None:
             self._checkpoint = Path(checkpoint)
         self._ready: AnyRun | None = None  # the run that `_check_run` has created and that is driven first
-        self._nodes: Nodes | None = None  # the nodes of the run whose steps hooks perform
+        self._nodes: Nodes | None = None  # the nodes of the run that the hooks advance
         self._message: Broadcast | None = None  # the message that waits for its answers while hooks are called
-        self._watching: list[Watcher] = []  # the watchers of the run whose steps hooks perform
+        self._watching: list[Watcher] = []  # the watchers of the run that the hooks advance
         self._returned: ArrayRecord | None = None  # the arrays that the last `aggregate_train` returned
         self._driven = False  # whether `fit` or `start` calls the hooks instead of Flower's loop
-        self._trained = 0  # the last round of Flower's loop with a message of training
+        self._trained = 0  # the round of the last `configure_train` call, or 0 if the call returned no messages
 
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
         """Raise ConfigError for keywords that are neither in `known` nor parameters of the strategy's algorithm."""
@@ -103,14 +103,14 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     @abstractmethod
     def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
-        """Return a new run with at most `num_rounds` rounds (0 for no limit) that starts from `init`, if given."""
+        """Return a new run. It has at most `num_rounds` rounds (0 for no limit), and starts from `init` if given."""
 
     def _check_run(self) -> None:
         """Create the first run now, so that wrong settings are refused early."""
         self._ready = self._new_run()
 
     def _begin(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
-        """Return the run that `_check_run` created, if it is unused and has the right settings, or a new run."""
+        """Return the run that `_check_run` created if it is unused and has these settings, or else a new run."""
         ready, self._ready = self._ready, None
         if ready is None or num_rounds or init is not None:
             return self._new_run(num_rounds=num_rounds, init=init)
@@ -530,7 +530,7 @@ class GrowingResult(Watcher):
 def _nodes(
     grid: Grid, run: AnyRun, node_settings: NodeSettings, configs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Nodes:
-    """Return the transport for the nodes of a grid, each of which is a client or hosts many clients."""
+    """Return the transport for the nodes of a grid. It is a `HostingNodes` if each node hosts many clients."""
     if node_settings.hosted is None:
         return Nodes(grid, run, node_settings, dict(configs or {}))
     from flower_pca.strategies.hosting import HostingNodes
@@ -591,9 +591,10 @@ def _start_of(arrays: ArrayRecord | None) -> Components | None:
 
 
 def _arrays_so_far(run: Driven) -> ArrayRecord | None:
-    """Return the current components as rows, with mean and scale if they are known, in the form of `arrays_of`.
+    """Return the current components in the form of `arrays_of`, or None if there are no components yet.
 
-    The number of components is the requested number. They may not be the best directions of their span yet.
+    Mean and scale are included if they are known. The number of components is the requested number, but the
+    components may not be the best directions within their span yet.
     """
     Z = run.estimate()
     if Z is None:
@@ -607,7 +608,7 @@ def _arrays_so_far(run: Driven) -> ArrayRecord | None:
     return records.with_names(arrays)
 
 
-_FEWEST_ROWS: Final = 20  # the minimum number of rows of a site whose mean is compared
+_FEWEST_ROWS: Final = 20  # Sites with fewer rows are not searched for columns in other units.
 
 
 def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
@@ -629,7 +630,8 @@ def _metrics_of(run: Driven, record: Round) -> MetricRecord:
 def _in_order(run: Driven) -> bool:
     """Return whether the components are in their final order.
 
-    The order is known if the run has ended, or if the product C Z or the variances are known.
+    This is the case if the run has ended, if the variances are known, or if the product of the covariance matrix and
+    the components is known.
     """
     known = run.position.model_now(whole=run.roll.whole)
     return run.is_finished or known.product is not None or known.values is not None
@@ -639,8 +641,8 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
     """Convert a result to an ArrayRecord of Flower.
 
     The arrays of a PCA are components, explained_variance, mean and, if columns were scaled, scale. If the
-    parties held different columns, scores are included. The arrays of a tracker's run are the components and
-    values of each step, and the changes. The arrays of a `Scaling` are mean and scale.
+    parties held different columns, scores are included. The arrays of a tracker's result are components and
+    values, with one entry for each step, and changes. The arrays of a `Scaling` are mean and scale.
 
     Examples
     --------

@@ -32,7 +32,7 @@ log: Final = _logger.log
 
 
 class _WithoutTraceback(logging.Filter):
-    """A logging filter that reduces an error of this package to its message.
+    """A logging filter that logs errors of this package without a traceback.
 
     Flower logs the error that ends a ServerApp with a traceback of about 40 lines, most of which are about
     Flower's own code.
@@ -51,7 +51,7 @@ _logger.addFilter(_WithoutTraceback())
 
 # The pause between two polls grows from the shortest to the longest number of seconds while nothing arrives.
 _SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2
-# Every call may take at least this many seconds, because the SuperLink itself may be slow.
+# The minimum number of seconds that the loop waits for a call, because the SuperLink itself may be slow
 _LEAST: Final = 1.0
 
 
@@ -81,7 +81,7 @@ def exchange(
                     to = waiting.popleft()
                     under_way.send(to, compose(to))
                     if under_way.large and not waiting:
-                        gc.collect()  # Flower's records refer to themselves, so only this releases what was sent.
+                        gc.collect()  # This releases sent messages, because Flower's records are reference cycles.
                 if under_way.look():
                     pause = _SHORTEST
                 elif node not in under_way.arrived:
@@ -159,7 +159,8 @@ class _Exchange:
                 return True
             if not answered:
                 break
-        # The start of the poll counts, because replies that arrive during the poll are returned by the next poll.
+        # A node's time is compared with the start of the poll, because a reply that arrives during the poll is
+        # returned only by the next poll.
         self.give_up([node for node, due in self._due.items() if due <= began])
         return False
 
@@ -212,7 +213,11 @@ class _CallThread:
     def have_done(
         self, call: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None], *, within: float
     ) -> bool:
-        """Make a call and pass its result to `then`. Return False if this or the previous call is not over in time."""
+        """Make a call, pass its result to `then`, and return whether this happened within `within` seconds.
+
+        If the previous call is still running, wait for it first. If it does not return in time, the new call is not
+        made.
+        """
         if self._then is not None:
             began = time.monotonic()
             if not self._finish(within):
@@ -228,7 +233,7 @@ class _CallThread:
         self._calls.put(None)
 
     def _finish(self, within: float) -> bool:
-        """Pass on the result of the current call, and return whether no call is pending any more."""
+        """Pass on the result of the current call, and return whether the call has ended within `within` seconds."""
         if self._then is None:
             return True
         try:

@@ -56,7 +56,7 @@ class HostingNodes(Nodes):
         )
 
     def carriers(self, message: Broadcast) -> list[int]:
-        """Return the nodes that host the clients of a message, in order."""
+        """Return the nodes that host the clients of a message, in the order of these clients."""
         return list(dict.fromkeys(self._homes[client] for client in message.to))
 
     def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Failure]:
@@ -74,9 +74,9 @@ class HostingNodes(Nodes):
         yield from answers
 
     def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Failure]:
-        """Yield the answers of a node's clients, without the size of the node's message.
+        """Yield the answers from a node's clients. The size of the node's message is not counted.
 
-        Each answer counts the bytes that the client would send if it were a node.
+        Instead, each answer is counted with the number of bytes that the client would send if it were a node.
         """
         yield from self.answers(node, reply, message)
 

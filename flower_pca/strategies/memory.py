@@ -12,7 +12,7 @@ from flower_pca.base.labels import count
 
 # If a message has at least this many bytes, its memory is logged, and released as soon as possible.
 LARGE: Final = 2**24
-# The number of messages in flight is limited, because Flower searches all pending messages for every node.
+# The maximum number of messages in flight. It is limited because Flower searches all pending messages for each node.
 WINDOW: Final = 32
 # The memory of each process as a multiple of the message size, measured with messages and replies of 100 MB for
 # two sites (see docs/deployment.md)
@@ -23,7 +23,7 @@ _MEMORY: Final = Path("/proc/meminfo")
 def needed(size: int, sites: int) -> int:
     """Return the bytes that the ServerApp needs for messages of `size` bytes to `sites` sites.
 
-    They include the blocks that an algorithm such as SSI keeps, but not the basis of krylov.
+    The number includes the blocks that an algorithm such as SSI keeps, but not the basis of krylov.
     """
     return size * (_PER_SERVER + min(sites, WINDOW))
 

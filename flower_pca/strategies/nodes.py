@@ -1,11 +1,11 @@
 """Nodes, a transport that composes, sends and reads messages for the nodes of a Flower grid.
 
 `Patience` decides which nodes are asked again after a failure, and which nodes are left out until they
-return. A node is left out after two silences in a row, because each of them takes the timeout of a
-round. A node is also left out after two failures of any kind in a row during the work of a run, because
-each of them may send all nodes back to the opening. An answer to an opening, or to the set-up of masks,
-does not show that a node can do this work, because both need less memory. In a run without an opening,
-such as the run of a tracker, an immediate failure has no such cost and does not count.
+return. A node is left out after two silences in a row, because each silence costs the timeout of a round.
+After the opening of a run, a node is also left out after two failures of any kind in a row, because each
+failure may send all nodes back to the opening. An answer to an opening, or to the set-up of masks, does
+not show that a node can answer the later messages, because these need more memory. In a run without an
+opening, such as the run of a tracker, an immediate failure has no such cost and does not count.
 
 `Patience` also records which nodes have sent anything in a run. This distinguishes a node that stops
 answering from a node whose processes never start. A node that was left out is asked again after Flower has
@@ -54,7 +54,7 @@ class Patience:
     # The nodes that have sent anything: an answer, a refusal, or an error
     speakers: set[int] = field(default_factory=set)
     _silences: dict[int, int] = field(default_factory=dict)  # the number of silences in a row
-    _failures: dict[int, int] = field(default_factory=dict)  # the number of failures in a row during the work of a run
+    _failures: dict[int, int] = field(default_factory=dict)  # the number of failures in a row after the opening
     # The times at which the connected nodes were started
     _since: Mapping[int, str] = field(default_factory=dict)
     # The nodes that are left out, with the times at which they were started
@@ -65,7 +65,7 @@ class Patience:
     def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
         """Record a failure, and return whether the node is left out from now on.
 
-        `silent` is True if the node has sent nothing, and `counts` if this happened during the work of a run.
+        `silent` is True if the node has sent nothing. `counts` is True if the failure happened after the opening.
         """
         if silent:
             self._silences[node] = self._silences.get(node, 0) + 1
@@ -80,7 +80,7 @@ class Patience:
         return enough
 
     def hear(self, node: int, *, counts: bool) -> None:
-        """Record an answer. `counts` is True if the answer belongs to the work of a run."""
+        """Record an answer. `counts` is True if it answers a message after the opening of a run."""
         self.speakers.add(node)
         self._silences.pop(node, None)
         if counts:
@@ -119,7 +119,7 @@ _UNKNOWN: Final = 2**63  # a node's key before its first answer, which is larger
 
 
 class StoppedError(Exception):
-    """The exception that ends a run before its next message, because the caller's should_stop returned True."""
+    """The exception that ends a run before its next message, if the caller's should_stop has returned True."""
 
 
 @dataclass
@@ -453,7 +453,7 @@ class Nodes:
         return self._layouts.get(node, wire.BOTH)
 
     def terms(self, message: Broadcast) -> dict[str, Any]:
-        """Return the values that nodes get in addition to the message itself."""
+        """Return the keywords for `wire.write_request` that are the same for all nodes."""
         extra = self.configs.get(wire.kind(message.purpose), {})
         position = self.run.position
         asks: dict[str, Any] = {"asks_names": position.model.heading is None, "alternative": position.alternative}
@@ -555,7 +555,7 @@ class Nodes:
         return None
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
-        """Return a text about a node that has not answered. If it has never answered, suggest to look at its log."""
+        """Return the reason for a missing answer. If the node has never answered, the reason refers to its log."""
         if node not in self._patience.speakers:
             otherwise = _MUTE
         return ": ".join(filter(None, [why, otherwise]))
@@ -579,14 +579,14 @@ class Nodes:
             return self.refuse(node, why, lasting=answer.lasting)
         if why := self._too_many_rows(answer.arrays):
             return Failure(node, why, lasting=True)
-        # The set-up of masks does not count as work of the run.
+        # An answer to the set-up of masks does not show that the node can answer the later messages.
         if message.stage != messages.STAGE or messages.inner_stage(message.arrays) is not None:
             self._patience.hear(node, counts=self._works)
         forgot = self._forgot(node, answer, message)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)
 
     def _too_many_rows(self, arrays: Arrays) -> str:
-        """Return a text if an answer reports more rows than `max_rows` allows, or else an empty string."""
+        """Return the reason why an answer reports too many rows, or an empty string if `max_rows` allows them."""
         most = self.node_settings.max_rows
         # Steps of a tracker report the number of rows as `rows`, and all other stages as `n`.
         said = [arrays[name] for name in ("n", "rows") if name in arrays]
@@ -608,7 +608,7 @@ class Nodes:
             )
 
     def _forgot(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:
-        """Return whether a node has lost the state that it had reported to keep, and update the nodes with a state."""
+        """Return whether a node has lost the state that it kept for the run. Also record whether it has one now."""
         if message.stage in (wire.EVALUATE, messages.STAGE):  # Answers of these stages do not report a state.
             return False
         forgot = node in self._keepers and not answer.recalls
@@ -656,10 +656,7 @@ class Nodes:
 
     @property
     def _works(self) -> bool:
-        """Whether the current message belongs to the work of a run after its opening.
-
-        In such a run, the failure of one node affects all other nodes.
-        """
+        """Whether the run has an opening and is past it, so that the failure of a node may affect all other nodes."""
         position = self.run.position
         return position.opens and not position.opening
 

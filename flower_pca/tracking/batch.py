@@ -2,8 +2,8 @@
 
 `respond` does all of this. In a new step, it takes a batch from the stream. A step may have several laps, and in each
 new lap, `respond` completes the batch again. It answers every message with a product of the completed rows. The
-tracker's `complete` fills missing entries and finds outliers. `add_aligned` sums the first answers, in which a client
-without rows does not know the number of columns.
+tracker's `complete` fills missing entries and finds outliers. `add_aligned` sums the answers to the first message,
+because a client without rows does not know the number of columns yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
 # These are the counts of a completed batch, in the order of "counts" in a client's memory.
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")
-# Each answer has these counts.
+# Each answer has these counts. "left" is the number of further steps for which the client has rows.
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
 # If the message requests `columns`, an answer also has these sums.
 BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
@@ -33,9 +33,11 @@ BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
 
 @dataclass(frozen=True)
 class Filling:
-    """A completed batch, the positions of its outliers, and the misfit of the basis at all other entries.
+    """A completed batch, with a mask of its outliers and figures of the fit.
 
-    `columns` are the sums of `BY_COLUMN`, (3, d), if they were requested.
+    `found` is True at outliers. `misfit` is the sum of squared residuals at the observed entries that are no outliers.
+    `deficient` is the number of rows with fewer independent observed entries than components. `columns` are the sums of
+    `BY_COLUMN`, (3, d), or None if they were not requested.
     """
 
     rows: Array
@@ -51,10 +53,11 @@ Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Fill
 
 
 def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
-    """Return the answer of a client, and its new memory. `complete` fills missing entries of rows from a basis P.
+    """Return a client's answer and its new memory. `complete` fills missing entries of rows from a basis P.
 
-    The memory has the batch and its completion, for further messages of the step, and the position in a queue. If a
-    client has lost its memory, it takes the batch again.
+    The memory contains the batch and its completion, for further messages of the step, and the position in a queue. If
+    a client has lost its memory, it takes the batch again. Raise a ProtocolError if the basis in the message has an
+    impossible shape.
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
     newest = memory.get("at", np.array([-1, 0]))
@@ -263,7 +266,7 @@ def with_each(merge: Merge) -> Merge:
 
 
 def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """Return the sum of the answers so far and one more answer to a first message.
+    """Return the sum of the answers so far and one more answer to the first message of a run.
 
     If a client has no rows, its product has no rows, and counts as zero.
     """
@@ -275,7 +278,10 @@ def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 
 def _in_shape_of(S: Array, other: Array) -> Array:
-    """Return S, or zeros of the shape of `other` if S is empty because its client does not know the columns."""
+    """Return S, or zeros of the shape of `other` if S is empty because its client does not know the columns.
+
+    Raise a ProtocolError if the two products have different numbers of columns of the data.
+    """
     if len(S) and len(other) and len(S) != len(other):
         raise ProtocolError(
             f"The rows of this client have {labels.count(len(S), 'column')}, but earlier clients have {len(other)}. "

@@ -12,12 +12,12 @@ one of the four values is more than 30 times the smallest, one of the batches co
 the basis which completes the next batch. In this case, the statistic is an eighth of the smallest value.
 
 The usual size of the statistic is learned from the stream. The module keeps logarithms of the statistic, minus the
-logarithm of (1 + sqrt(d/n))^2 / m, to which noise is proportional for batches of n rows outside bases of m rows. On
-both sides of their median, the logarithms are modeled as exponential. So the statistic has power-law tails, which are
-heavier than log-normal tails. The level is the value that a quiet step exceeds at the rate `alarm_rate`: median + MAD /
-log 2 log(1 / (2 alarm_rate)). MAD is the median distance from the median, which a few large values hardly change. An
-alarm needs a statistic a third above the level. With fewer than 15 steps, there is no level. When the first level is
-known, all earlier steps are tested with it.
+logarithm of (1 + sqrt(d/n))^2 / m, to which noise is proportional for batches of n rows and d columns outside bases
+that were found from m rows. On both sides of their median, the logarithms are modeled as exponential. So the statistic
+has power-law tails, which are heavier than log-normal tails. The level is the value that a quiet step, a step without a
+change, exceeds at the rate `alarm_rate`: median + MAD / log 2 log(1 / (2 alarm_rate)). MAD is the median distance from
+the median, which a few large values hardly change. An alarm needs a statistic a third above the level. With fewer than
+15 steps, there is no level. When the first level is known, all earlier steps are tested with it.
 
 If alarms recur with a period, a step is compared with earlier steps of the same phase (see `tracking.season`).
 
@@ -131,7 +131,7 @@ class Quiet:
         return _exceeded_at_rate(self.quiet, rate)
 
     def learnt(self, *values: float) -> Self:
-        """Return the state with these values of further steps without a change."""
+        """Return the state after more steps without a change, which had these values."""
         return replace(self, quiet=np.append(self.quiet, values)[-_NEWEST:])
 
     def judge(self, value: float, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
@@ -164,7 +164,7 @@ class Quiet:
         return replace(self, quiet=season.without_phase_effect(), after=None, older=None, season=season)
 
     def _alarm_since_change(self, rate: float) -> float:
-        """Return the lowest logarithm that is an alarm among the values since the last change.
+        """Return the alarm level, as a logarithm, that follows from the values since the last change.
 
         Return -inf if there are too few of these values.
         """
@@ -173,7 +173,7 @@ class Quiet:
         return _exceeded_at_rate(self.after, rate) + _MARGIN
 
     def _in_pause(self) -> Self:
-        """Return the state in the steps right after a change, whose values are ignored."""
+        """Return the state after a step in the first half of a pause. The value of the step is ignored."""
         if self.after is not None and len(self.after) <= 1:
             return self
         return replace(self, after=np.zeros(0))

@@ -13,11 +13,12 @@ single clients.
 | lost,     | direction a | log a'P'C(t)Pa / n(t) against log a'La, with P the basis of step s and L its   |
 | louder    | of basis s  | values per row, where it is farthest below, or above: Hotelling's T2           |
 
-As for the subspace, batches t - 1 and t are compared with steps t - 2 and t - 3 in all four pairs, and the smallest
-value counts. So a single outlying batch is not a change, and neither is a slow drift or a slow oscillation. A column
-that alternates is not a change either: once a column has returned twice to a variance that it had in two consecutive
-batches before, the range of its earlier variances is ignored. A repaired sensor returns only once. The range of earlier
-variances shrinks by 2 % per step. The variation that few rows cause is subtracted first.
+In the table, C(t) is the sum of l l' over the completed rows l of batch t, and n(t) is the number of these rows. As for
+the subspace, batches t - 1 and t are compared with steps t - 2 and t - 3 in all four pairs, and the smallest value
+counts. So a single outlying batch is not a change, and neither is a slow drift or a slow oscillation. A column that
+alternates is not a change either: once a column has returned twice to a variance that it had in two consecutive batches
+before, variances within the range of its earlier variances cause no alarm. A repaired sensor returns only once. The
+range of earlier variances shrinks by 2 % per step. The variation that few rows cause is subtracted first.
 
 A change names the columns with the largest values of its kind. For SPE, these are the columns with the largest
 residuals of both batches outside an earlier basis. If the server sees single clients, the change also names the clients
@@ -98,7 +99,7 @@ class Batch:
     seen, sums, squares : ndarray of shape (d,)
         Number, sum and sum of squares of the observed entries of each column.
     solver : Solver
-        The solver, which has products of C.
+        The solver of the step, which has products with C, the sum of l l' over the completed rows l of all clients.
     bases : tuple of ndarray
         The bases of the previous steps, newest first.
     values : ndarray
@@ -106,7 +107,7 @@ class Batch:
     rows : int
         The number of rows of the batch.
     each : mapping
-        The counts of single clients.
+        The counts of each client, in the order of `COUNTS`. {} if only sums are available.
     """
 
     seen: Array
@@ -250,7 +251,10 @@ def _earlier_range(known: ColumnsSeen) -> Array:
 
 
 def _largest_columns(sizes: Array) -> Array:
-    """Return the positions of the columns with the largest values, largest first, padded with -1."""
+    """Return the positions of the columns with the largest values, largest first, padded with -1.
+
+    A value below half of the largest value is left out.
+    """
     order = np.argsort(-sizes, kind="stable")[:NAMED]
     least = _PART * sizes[order[0]]
     return _padded(order[sizes[order] >= least])
@@ -276,7 +280,7 @@ def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
 
 
 def no_names() -> Array:
-    """Return the figures of a step that names no columns and no sites."""
+    """Return the positions of columns and sites for a step that names none: an array of -1."""
     return np.full(FIGURES, -1.0)
 
 

@@ -70,7 +70,7 @@ class Hindsight:
     new: tuple[int, ...] = ()
 
     def with_changes(self, number: int, found: Mapping[int, int], known: Collection[int]) -> Hindsight:
-        """Return the state after step `number`, in which the changes `found` were found: their kinds, by step.
+        """Return the state after step `number`. `found` has the kinds of the changes that this step revealed, by step.
 
         A change that is close to another change, or to a `known` change, is not counted again.
         """
@@ -160,7 +160,7 @@ class Panel:
         statistic = self.baseline.statistic(now.outside)
         nothing, usual = _ROUNDING * now.size, self.baseline.usual(now.rows)
         if statistic is not None:
-            # Noise of the channel may make the statistic negative.
+            # Noise from a channel may make the statistic negative.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
         if self.columns is not None and now.batch is not None:
             more, named, of_columns = columns.look(self.columns, now.batch)

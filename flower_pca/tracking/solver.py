@@ -20,7 +20,9 @@ _EPS: Final = float(np.finfo(float).eps)
 
 @dataclass(frozen=True)
 class Solver:
-    """A solver for the r leading eigenvectors of C = sum of L'L, from the products C B with the blocks B that it sends.
+    """A solver for the r leading eigenvectors of C, from the products C B with the blocks B that it sends.
+
+    C is the sum of L'L over the clients, where L is the matrix with the completed rows of a client.
 
     Attributes
     ----------
@@ -122,7 +124,7 @@ class Solver:
         return float(np.trace(self.T[: self.r, : self.r]))
 
     def find(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
-        """Return `estimate` once it is accurate enough or the messages are used up, else None.
+        """Return the result of `estimate` once it is accurate enough or the messages are used up, else None.
 
         `squares` is the trace of C, or an upper bound. Ritz values are no larger than eigenvalues, so no eigenvalue
         after the first r exceeds the trace minus the sum of the first r Ritz values. A power step reduces the tangent
@@ -183,7 +185,7 @@ class Solver:
     def _from_all_products(self, values: Array, W: Array, *, tol: float, squares: float) -> tuple[Array, Array] | None:
         """Return the basis and its eigenvalues from all products, or None if they do not determine C well enough.
 
-        F F' = CQ T^+ QC is the part of C that belongs to the span of LQ, and equals C once the dimension of this span
+        F F' = CQ T^+ Q'C is the part of C that belongs to the span of LQ, and equals C once the dimension of this span
         reaches the number of rows. The missing part is positive semidefinite, so its norm is at most the missing part
         of the trace. Divided by the gap, the missing part of the trace bounds the sine.
         """

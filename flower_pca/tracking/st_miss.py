@@ -70,7 +70,7 @@ class STMiss(Tracker):
 
 
 def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
-    """Fill the missing entries of rows in place from the span of P. Known outliers count as missing."""
+    """Fill the missing entries of rows in place from the span of P. Outliers that `found` marks count as missing."""
     if found is not None:
         Y[found] = 0.0
         # `gaps.fit` needs positions in ascending order, and `union1d` returns sorted positions.
@@ -99,11 +99,13 @@ _TEST_EVERY: Final = 5  # number of iterations between two tests for convergence
 
 
 def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
-    """Minimize ||s on the seen entries||_1 subject to ||Psi y - Psi s||_2 <= xi, Psi = I - PP', for every row y.
+    """Return the s that minimizes ||s on the seen entries||_1 subject to ||Psi (y - s)||_2 <= xi, for every row y.
+
+    Psi is I - PP'.
 
     With e = Psi(y - s), the problem is to minimize ||s||_1 subject to s + e + Pa = Psi y and ||e|| <= xi. ADMM
     alternates between s, which is a soft threshold except on missing entries, and (e, a), which have a closed form.
-    With t = Psi y - s + u and q = Psi t,
+    With the scaled dual variable u, t = Psi y - s + u and q = Psi t,
 
         g = s + max(0, 1 - xi / ||q||) q;  u = clip(g, +-1 / penalty);  s = g - u.
 

@@ -31,7 +31,7 @@ _PROBES: Final = 15
 
 @dataclass(frozen=True)
 class Step:
-    """The record of a finished step: its basis, the Ritz values of the sum, and figures of the batch.
+    """The record of a finished step: its basis, the eigenvalues (`values`) of its completed rows, and its figures.
 
     `level` is the alarm level of the statistic. `misfit` is the mean square of the residual of a row in the old basis.
     `beyond` is the largest eigenvalue per row outside the old basis. These figures are NaN if they are not known. With
@@ -321,7 +321,7 @@ class TrackState:
 
 
 def step_of(state: TrackState, finding: Finding, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
-    """Return the record of the finished step, with the counts of its batch and its eigenvalue outside the old basis."""
+    """Return the record of the finished step, with the counts of the batch and its largest eigenvalue in `beyond`."""
     sums = state.sums
     return Step(
         basis=basis,

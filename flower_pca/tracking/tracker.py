@@ -61,9 +61,9 @@ class Tracker(Stage[TrackState]):
         Whether to detect changes. The basis is updated either way.
     threshold : float or None, default=None
         The alarm level: a change is declared if the largest eigenvalue of the completed rows outside the old subspace,
-        divided by the number of rows, reaches this level. The level is in squared units of the data. The paper uses
-        7.5961e-4. With None, the level is learned from the stream (see `tracking.change`), and a change is detected by
-        the second batch after it.
+        divided by the number of rows, reaches this level. The level is in squared units of the data. Narayanamurthy,
+        Vaswani and Ramamoorthy (2022) use 7.5961e-4. With None, the level is learned from the stream (see
+        `tracking.change`), and a change is detected by the second batch after it.
     alarm_rate : float, default=0.001
         The rate of false alarms per quiet step, if the level is learned. About the first 18 steps are tested later,
         when there is a level.
@@ -77,8 +77,8 @@ class Tracker(Stage[TrackState]):
         cost. "power" is the power method from the old basis, for the air channel. It needs additional messages to
         detect changes.
     products, first_products
-        The maximum number of messages of a step, not counting messages that detect changes, and of the first step,
-        which starts from random columns.
+        The maximum number of messages in a step, and in the first step, which starts from random columns. Messages that
+        only serve to detect changes are not counted.
     qr_every : int, default=1
         The number of products between two QR decompositions, for "power". See `FedOAPM`.
     tol : float, default=1e-8

@@ -163,7 +163,7 @@ class ColumnsResult(PCAResult):
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:
-        """Return the projection of new people onto a party's loadings, read from the file of the party's node.
+        """Return the projection of new people onto a party's loadings, from the file that the party's node has written.
 
         Raises
         ------
@@ -289,7 +289,7 @@ class ColumnsResult(PCAResult):
         return super().frame
 
     def inverse_transform(self, scores: Array) -> Array:
-        """Return the rows, (n, d), in the span of the components that have these scores, with all parties' columns."""
+        """Return the rows, (n, d), that have these scores and lie in the span of the components of all parties."""
         self._require_whole()
         return super().inverse_transform(scores)
 

@@ -75,7 +75,7 @@ class PartyColumns(LocalData):
         return self.d
 
     def with_salt(self, split: Split) -> PartyColumns:
-        """Return the same columns for a run with another salt, which changes only the digest of the ids."""
+        """Return the same columns for a run with another salt. The salt changes only the digest of the ids."""
         view: PartyColumns = self._view()
         view.split = split
         return view

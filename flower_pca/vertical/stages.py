@@ -2,8 +2,8 @@
 
 In such a run, the data of a client are `PartyColumns`: the client's columns are the rows, and the n people
 are the features. In `ColumnsOpening`, each party sends the sum of squares of its columns. Then an
-algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', and Rayleigh-Ritz orders them. In
-`Loadings`, every party computes its loadings.
+algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', where X_p is the table of party p, and
+Rayleigh-Ritz orders them. In `Loadings`, every party computes its loadings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flower_pca.vertical.rows import PartyColumns
 
 @dataclass(frozen=True)
 class ColumnsState:
-    """The state of the server.
+    """The state of the server in `ColumnsOpening`.
 
     Attributes
     ----------

@@ -73,7 +73,10 @@ def write_memory(before: Arrays, after: Arrays) -> Config:
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
-    """Return the values that a NumPyClient's evaluate returns: a mean squared error as loss, and numbers as metrics."""
+    """Return the values that a NumPyClient's evaluate returns: the loss, the number of rows, and the metrics.
+
+    The loss is the mean squared error. The metrics contain the numbers of the answer.
+    """
     numbers: Config = {name: a.item() for name, a in arrays.items()}
     metrics: Config = {**numbers, **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return float(arrays["squares"]) / num_examples, num_examples, metrics
@@ -89,7 +92,10 @@ def refusal(reason: str, number: int, key: int, about: Config | None = None, *, 
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, layout: str = MESSAGE_API) -> RecordDict:
-    """Return the records for the values that fit or evaluate has returned, in the layout of the message."""
+    """Return the records for the values that fit or evaluate has returned, in the layout of the message.
+
+    `first` is the list of arrays from fit, or the loss from evaluate.
+    """
     content = RecordDict()
     if layout == CLIENT_FN:
         res = f"{verb(kind)}res"
@@ -119,7 +125,7 @@ def is_reply(content: RecordDict, kind: str) -> bool:
 
 
 def as_config(values: object) -> Config:
-    """Return values as a config. Raise ProtocolError if a record of Flower could not store them."""
+    """Return values as a config. Raise ProtocolError if a ConfigRecord of Flower cannot store them."""
     try:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:

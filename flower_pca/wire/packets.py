@@ -18,6 +18,11 @@ def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
     """Return the packed "projection" or "scaling" in a record, or in the config of a NumPyClient.
 
     The record or config may also contain other values.
+
+    Raises
+    ------
+    ProtocolError
+        If there is no packed result of this kind.
     """
     packed = record.get(f"flower_pca.{kind}")
     if not isinstance(packed, bytes):

@@ -9,7 +9,7 @@ from flower_pca.layers import EXPONENTS, WIRE
 
 
 def pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
-    """Return the arrays in the form in which they are sent with these layers."""
+    """Return the arrays as they are sent, which is in fewer bits if the layers ask for this."""
     wanted = bits(layers)
     if wanted == 64:
         return arrays

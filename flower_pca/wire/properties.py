@@ -1,4 +1,4 @@
-"""Write and read the queries before a run, which ask for a node's properties and an app's PCA actions."""
+"""Write and read two queries of a server, for the properties of a node and for the PCA actions of an app."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flower_pca.wire import records
 from flower_pca.wire.layouts import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES, SERVER_ROUND
 
 _PROPERTIES: Final = "getpropertiesres.properties"
-# The action under which an app answers with a list of its PCA actions
+# The name of the action with which a server requests the list of an app's PCA actions
 DIRECTORY: Final = "flower_pca"
 _ACTIONS: Final = "actions"
 _MOST: Final = 20  # the maximum number of actions that are read from a message

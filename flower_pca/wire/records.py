@@ -1,6 +1,6 @@
 """Convert between Flower's records and plain arrays and values. Only code in this folder creates or reads records.
 
-Other modules import the classes of records from here, if they need them to annotate methods that Flower calls.
+Other modules import Flower's record classes from here, but only to annotate methods that Flower calls.
 
 Bytes, names and values from other machines cannot be trusted, so they are checked when they are read.
 """

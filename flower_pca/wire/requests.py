@@ -1,4 +1,4 @@
-"""Write a message of the server for a node, and read it on the node."""
+"""Write a message from the server to a node, and read it on the node."""
 
 from __future__ import annotations
 
@@ -138,6 +138,11 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     """Return the parameters and the config that Flower would pass to a NumPyClient's fit or evaluate.
 
     For the message API, the names of the arrays are added to the config.
+
+    Raises
+    ------
+    ProtocolError
+        If the content has the records of neither layout.
     """
     layout = layout_of_request(content, kind)
     if layout is None:
@@ -157,7 +162,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
-    """Return the message in the parameters and the config that a NumPyClient's fit or evaluate gets."""
+    """Return the server's message, read from the parameters and the config that fit or evaluate has received."""
     check_spoken("A message", config, "a strategy", newest=str(config.get(VERSION_KEY, VERSION)))
     arrays = packing.unpack(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))

@@ -178,7 +178,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class PersonalState:
-    """The state of the server between two rounds.
+    """The state of the server between two rounds of a `Personalized` algorithm.
 
     Attributes
     ----------
@@ -202,7 +202,7 @@ class PersonalState:
 
     @property
     def everyone(self) -> bool:
-        """Whether the message goes to all clients even in a run that samples clients. It does in the first phase."""
+        """Whether the message goes to all clients even if the run samples clients. Only the first phase needs this."""
         return self.start is not None
 
 
@@ -290,7 +290,7 @@ class Personalized(Iterative[S]):
 
     @abstractmethod
     def ask(self, state: S) -> Arrays:
-        """Return the arrays that the algorithm sends in a round, in addition to those of the base class."""
+        """Return the arrays that the algorithm sends in a round, in addition to the arrays of the base class."""
 
     @abstractmethod
     def limits(self, model: Model) -> Mapping[str, Array | float]:

@@ -1,4 +1,4 @@
-"""The closing message of personalized PCA, for the order of shared components, local components, theta and the error.
+"""The closing message of personalized PCA: clients compute final local components, and the server the result.
 
 All personalized algorithms use this message. Each client computes or corrects its local components, and
 keeps the components and their variances as its local result (`local_results`). The server orders the
@@ -52,11 +52,11 @@ class ClosingState:
 class PersonalClosing(Stage[ClosingState]):
     """Send U once more, so that every client computes and keeps its local components, which are orthogonal to U.
 
-    Each client sends C_iU. From the sum, the server orders the shared components within their span by
-    Rayleigh-Ritz, and computes their variances. Each client also sends tr S_i - tr U'S_iU - tr V_i'S_iV_i,
-    the mean squared error of a row. Under masks, or if its node agrees, the client sends V_i(V_i'b), from
-    which the server computes theta. The client sends V_i only if the run collects local components and
-    the node agrees.
+    Each client sends C_iU with C_i = X_i'X_i. From the sum, the server orders the shared components within
+    their span by Rayleigh-Ritz, and computes their variances. Each client also sends tr S_i - tr U'S_iU -
+    tr V_i'S_iV_i, the mean squared error of a row, with S_i = C_i / n_i. Under masks, or if its node agrees,
+    the client sends V_i(V_i'b) for the probe vector b, from which the server computes theta. The client
+    sends V_i only if the run collects local components and the node agrees.
 
     Cost: the same as one round of the algorithm.
     """

@@ -1,5 +1,6 @@
 """A client's local components: leading eigenvectors of S = X'X / n outside the space of U.
 
+X contains the client's n rows, and the columns of U are the shared components.
 A d x d matrix is computed only if d is small.
 """
 
@@ -35,7 +36,7 @@ def product(data: LocalData, W: Array) -> Array:
 
 
 def feasible(V: Array, U: Array) -> Array:
-    """Return an orthonormal basis of (I - UU')V. It has at most d - r columns if U has d rows and r columns."""
+    """Return an orthonormal basis of the span of (I - UU')V. If U is d x r, the basis has at most d - r columns."""
     V = V[:, : U.shape[0] - U.shape[1]]
     if V.shape[1]:
         # The polar factor is the nearest orthonormal basis, but it scales short columns up, together with their
@@ -47,8 +48,8 @@ def feasible(V: Array, U: Array) -> Array:
 def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
     """Return an orthonormal basis of the span of the rows if their rank is below k, or else `WHOLE`.
 
-    The client computes the basis once in a run, and keeps it in its `memory`. With init="projection", the
-    memory may also contain the basis E of the first phase, which is then used.
+    The client computes the basis once in a run, and keeps it in its `memory`. If the memory contains the
+    basis E of the first phase (with init="projection"), the client uses E instead of computing a basis.
     """
     if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
         return memory["narrow"]

@@ -1,9 +1,10 @@
 """ExactPerPCA: personalized PCA without a step size, by alternating exact solutions. The method is this package's own.
 
-A client keeps nothing between rounds. Only with `local_steps`, it keeps its local components for a warm
-start. The server keeps sums (`CachedSums`, for clients that miss a round), and pairs of steps and
-gradients, from which `Secants` extrapolates. If the objective falls at an extrapolated U, `learn` rejects
-this U and returns to the plain step.
+A client keeps nothing between rounds, with two exceptions: with `local_steps`, its local components for
+a warm start, and with local_components="auto", its choice of their number. The server keeps sums
+(`CachedSums`, for clients that miss a round). The server also keeps pairs of a step and the decrease of
+the gradient along this step, from which `Secants` extrapolates. If the objective falls at an
+extrapolated U, `learn` rejects this U and returns to the plain step.
 
 `Secants` is L-BFGS on the Grassmann manifold. Up to a rotation, the plain step polar(Z) is U +
 G(U'Z)^(-1), with the gradient G = (I - UU')Z. The plain step uses U'Z as the curvature in all
@@ -129,7 +130,7 @@ class Secants:
         return cls(U, linalg.complement(Z, U))
 
     def at_next(self, here: Secants) -> Secants:
-        """Return `here`, the next point, with all pairs moved to it and the pair of the step to it."""
+        """Return the next point, `here`, with all pairs moved there and one more pair for the step there."""
         turn = linalg.procrustes(self.U, here.U)
         carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
         step = here.tangent(here.U - self.U @ turn)
@@ -137,7 +138,7 @@ class Secants:
         return here.with_pairs([*carried, newest])
 
     def with_try(self, there: Secants) -> Secants:
-        """Return the same point with one more pair, of the step to the rejected point `there`."""
+        """Return the same point with one more pair for the step to `there`, the rejected point."""
         turn = linalg.procrustes(there.U, self.U)
         step = self.tangent(there.U @ turn - self.U)
         newest = Secant(step, self.G - self.tangent(there.G @ turn))
@@ -211,7 +212,7 @@ _ROUNDING: Final = 1e-13  # maximum relative decrease of the objective that coun
 
 @dataclass(frozen=True)
 class ExactState(PersonalState):
-    """The state of `PersonalState`, with the data for the next step.
+    """The fields of `PersonalState`, and the data for the next step.
 
     Attributes
     ----------
@@ -228,7 +229,7 @@ class ExactState(PersonalState):
     gains : Gains
         The last objectives and curvatures.
     back : bool
-        Whether the previous U was rejected. Clients then also reject the warm starts from this U.
+        Whether the previous U was rejected. Clients then also reject the local components that they computed for it.
     """
 
     sums: CachedSums
@@ -406,7 +407,10 @@ class ExactPerPCA(Personalized[ExactState]):
         return replace(self.weigh(state, total, share), secants=None)
 
     def _wait(self, state: ExactState) -> ExactState:
-        """Return the state after a round that does not change U. The plain step replaces an extrapolated U."""
+        """Return the state after a round from which no new U is computed.
+
+        If U was an extrapolation, the result of the plain step replaces it.
+        """
         if state.bold:
             state = replace(state, U=state.known, bold=False)
         return replace(state, secants=None, progress=state.progress.step(state.progress.error))

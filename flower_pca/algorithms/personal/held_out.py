@@ -60,7 +60,7 @@ def last(found: Array) -> int:
 
 
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
-    """Return each part together with the leading directions of the other parts.
+    """Return a list of pairs: each part, and the leading directions of the other parts.
 
     The number of directions is at most `most`, and at most half the number of columns.
     """
@@ -93,7 +93,7 @@ def noise_along(found: Sequence[tuple[Any, Array]], columns: Array) -> Array:
 
 
 def by_column(parts: Sequence[FixedData], most: int) -> Array:
-    """Return the variance of the noise in each column, which at most `most` directions do not explain.
+    """Return the variance of each column's noise: the part that at most `most` directions do not explain.
 
     If there are enough rows, the first guess is the residual variance of each column after a regression on
     all other columns. Otherwise the first guess is the variance of the column. Then two steps alternate.
@@ -128,7 +128,11 @@ def _guess(parts: Sequence[FixedData]) -> Array:
 
 
 def _noise_beyond(found: Sequence[tuple[Any, Array]], r: int) -> Array:
-    """Return the mean square of each column in held-out rows after the first r directions are removed."""
+    """Return the noise variance of each column, estimated from held-out rows.
+
+    The mean square that remains after the first r directions are removed is divided by the share of the
+    column's unit vector that lies outside these directions.
+    """
     beside = []
     for part, most in found:
         V = most[:, :r]
@@ -151,17 +155,17 @@ class _WeightedRows:
         self.n, self.d = data.n, data.d
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
-        """Return X'(XZ)."""
+        """Return X'(XZ) for the weighted rows X."""
         weights = self._weights[:, None]
         return np.asarray(weights * self._data.matmat(weights * Z, reuse=reuse))
 
     def gram(self) -> Array:
-        """Return X'X."""
+        """Return X'X for the weighted rows X."""
         weights = self._weights
         return np.asarray(weights[:, None] * self._data.gram() * weights)
 
     def root(self) -> Array:
-        """Return A with A'A = X'X."""
+        """Return a matrix A with A'A = X'X for the weighted rows X."""
         return np.asarray(self._data.root() * self._weights)
 
     def squares(self) -> Array:
@@ -175,7 +179,7 @@ def _inverse(a: Array) -> Array:
 
 
 def _cut(parts: Sequence[Array]) -> Array:
-    """Return the arrays, shortened to the length of the shortest array."""
+    """Return the arrays as rows of one array, cut to the length of the shortest."""
     least = min(map(len, parts))
     return np.array([a[:least] for a in parts])
 
@@ -192,9 +196,9 @@ _MOST_CHOICES: Final = 20  # maximum number of choices, which ensures that a run
 
 
 def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays]:
-    """Return the client's number of local components, and what the client must remember of its choice.
+    """Return the client's number of local components, and the arrays about this choice that the client keeps.
 
-    Without "auto" in the message, the number is given, and there is nothing to remember.
+    Without "auto", the message itself contains the number, and there are no arrays.
     """
     components = int(arrays["own"])
     if AUTO not in arrays:
@@ -218,11 +222,11 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
 
 
 def require_all_numbers(own: int, *, full: bool = False) -> None:
-    """Raise an error if the limit is not `MOST`.
+    """Raise ProtocolError if `own`, the server's limit on the number of local components, is not `MOST`.
 
-    The server could compare sums under two limits, and would learn which clients chose larger numbers.
-
-    If `full` is True, U and the local components span all columns, so the limit may be smaller.
+    If limits could vary, the server could compare sums under two limits, and would learn which clients
+    chose larger numbers. If `full` is True, U and the local components span all columns, so the limit may be
+    smaller.
     """
     if own != MOST and not (full and 0 <= own < MOST):
         raise ProtocolError(
@@ -272,13 +276,14 @@ def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
     return int(np.sum(clear(np.array(along), least)))
 
 
-TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # the shape of `answer`
+TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # the shape and kind of `answer`
 
 
 def answer(chosen: Arrays) -> Array:
-    """Return an array with a 1 at the chosen number, so that the sum over clients counts them by number.
+    """Return an array of zeros with a 1 at the position of the chosen number.
 
-    The last entry counts clients with too few rows to choose.
+    Summed over clients, it gives the number of clients that have chosen each number. The last entry is for
+    clients with too few rows to choose.
     """
     places = np.zeros(MOST + 2)
     places[int(chosen[CHOSEN])] = 1.0

@@ -34,7 +34,7 @@ _LONGEST_FACTOR: Final = 0.5
 
 @dataclass(frozen=True)
 class PerState(PersonalState):
-    """The state of `PersonalState`, with the numbers that determine the step size.
+    """The fields of `PersonalState`, and the numbers that determine the step size.
 
     Attributes
     ----------

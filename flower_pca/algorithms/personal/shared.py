@@ -1,4 +1,4 @@
-"""The number of shared components, which are directions that stand out from noise at most clients.
+"""The number of shared components: directions that stand out from noise at three of four clients or more.
 
 Each client counts the directions along which held-out rows contain more than noise, as in the choice of
 the number of local components (`algorithms.personal.held_out`). E_i holds this number of leading
@@ -65,7 +65,7 @@ class SharedState(BlockLanczos):
 
     @property
     def everyone(self) -> bool:
-        """Whether the message goes to all clients even in a run that samples clients. It always does."""
+        """True: the message goes to all clients even if the run samples clients."""
         return True
 
 
@@ -152,7 +152,7 @@ class Shared(Stage[SharedState]):
 
 
 def _words_of(values: Array, r: int, clients: int) -> str:
-    """Return a sentence about the number of shared components, and about the next direction, which is not shared."""
+    """Return a sentence about the number of shared components, and about the next direction, if there is one."""
     found, of = labels.count(r, "shared component"), labels.count(clients, "client")
     counted = f"{found}: {values[r - 1]:.0%} of {of} have component {r}"
     if r < len(values):

@@ -4,7 +4,7 @@ The algorithm is `ExactPerPCA`, applied to rows whose outlying entries have been
 
 The server works as in `ExactPerPCA`. A client keeps the coordinates of its rows along the components,
 and the positions of its outliers. If a client has lost this memory, it starts again and takes more steps
-in this message. A client with fewer rows than `Rows.enough` requires would find no outliers, because a
+in the next round. A client with fewer rows than `Rows.enough` requires would find no outliers, because a
 few rows are always fitted well by some components. Such a client has no influence on U and no local
 components, and each of its rows is decomposed along U separately.
 
@@ -15,8 +15,8 @@ each column. So the threshold begins at the size of the rows, and falls as L fit
 Outliers and missing values are replaced by L, so that they influence neither the components nor the
 coordinates of their row.
 
-The closing message is that of personalized PCA, applied to the rows without outliers. The client keeps
-the outliers separately.
+The closing message is the same as in personalized PCA, but applies to the rows without outliers. The
+client keeps the outliers separately.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-# An outlier remains an outlier until it falls below this share of the threshold. Otherwise, an entry could alternate
-# between outlier and inlier forever.
+# An outlier remains an outlier until its residual falls below this share of the threshold. Otherwise, an entry could
+# alternate between outlier and inlier forever.
 _BACK_SHARE: Final = 0.5
 _PRECISION: Final = 1e-6  # the best precision of L, relative to the size of a column
 _ROWS_PER_COMPONENT: Final = 2  # minimum number of rows for each component
@@ -55,9 +55,9 @@ _PROJECTION_STEPS: Final = 100  # maximum number of steps in a projection of new
 _SETTLED: Final = 1e-10  # relative change of the coordinates at which a projection of new rows ends
 # These are the limits of the warnings about structure and tails, measured with 25 to 80 rows at each client. Most
 # runs with wrong shared components (an angle with a sine above .1) had one of two symptoms at half of their clients
-# or more. Either the squared residuals in one direction were 1.2 times those of independent entries, and more than
-# .05 (as a ratio of lengths) of what a component explains. Or the entries that are not outliers had a kurtosis of 4.3
-# to 10. The kurtosis of normal entries is 3. The kurtosis of Student's t with 3 degrees of freedom, cut at 4
+# or more. Either the squared residuals in one direction were 1.2 times as large as for independent entries, and more
+# than .05 (as a ratio of lengths) of what a component explains. Or the entries that are not outliers had a kurtosis of
+# 4.3 to 10. The kurtosis of normal entries is 3. The kurtosis of Student's t with 3 degrees of freedom, cut at 4
 # deviations, is 3.9.
 _STRUCTURE: Final = 1.2
 _LEAST_STRUCTURE: Final = 0.05
@@ -107,7 +107,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Rows:
-    """A client's rows in the frame of the run, with a mask of missing values."""
+    """A client's rows, centered and scaled as in the run, with a mask of missing values."""
 
     X: Array
     gaps: Array
@@ -225,12 +225,12 @@ class Rows:
         return np.asarray(_PRECISION * _sizes(self.X, self.gaps))
 
     def loss(self, fit: Fit) -> float:
-        """Return the sum of squared residuals, which every step reduces. An outlier counts with its threshold."""
+        """Return the sum of squared residuals, which every step reduces. An outlier counts as its threshold squared."""
         sizes = np.where(fit.far, fit.limit, self.X - fit.L)
         return float(np.sum(sizes[~self.gaps] ** 2))
 
     def project(self, W: Array, noise: Array, cut: float) -> Fit:
-        """Return a fit of new rows along W, each on its own. The threshold of a row falls with its residuals."""
+        """Return a fit along W. Each row is fitted separately, and its threshold falls with its residuals."""
         noise = np.maximum(noise, TINY)
         T = np.zeros((len(self.X), W.shape[1]))
         far = np.zeros(self.X.shape, dtype=bool)
@@ -468,7 +468,10 @@ class TriplePCA(ExactPerPCA):
 
 
 def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
-    """Return the client's fit for the U of a message, after the number of steps that the message asks for."""
+    """Return the client's fit for the U of a message, after the number of steps that the message asks for.
+
+    A client without memory takes ten times as many steps.
+    """
     own, steps = int(arrays["own"]), int(arrays["inner"])
     cut = float(arrays["cut"])
     fit = recall(rows, memory)
@@ -480,7 +483,7 @@ def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
 
 
 def memory_of(fit: Fit) -> Arrays:
-    """Return the arrays that a client keeps until the next message, from which `recall` restores the fit."""
+    """Return the arrays of a fit that a client keeps until the next message. `recall` restores the fit."""
     return {"W": fit.W, "T": fit.T, "far": np.flatnonzero(fit.far)}
 
 

@@ -83,7 +83,7 @@ class Problem:
 
     @property
     def edge(self) -> float:
-        """The norm sqrt(n) + sqrt(d) of an n x d matrix of independent entries with standard deviation one."""
+        """The approximate norm of an n x d matrix of independent entries with standard deviation one."""
         return float(np.sqrt(self.n) + np.sqrt(self.d))
 
 
@@ -141,7 +141,7 @@ class Attempt:
     wide : bool
         Whether the attempt has more columns than requested.
     tag : int
-        The number of the basis, by which clients recognize the V that belongs to it.
+        The number of the basis, by which clients recognize the V of this basis.
     origin : int
         The tag of the earlier basis to which `turn` belongs.
     turn : ndarray or None
@@ -153,7 +153,7 @@ class Attempt:
     stop : float
         The change of the basis in the latest round.
     share : float
-        The share of all rows that belong to clients which answered in the latest round.
+        The share of all rows at the clients that answered in the latest round.
     early : bool
         Whether it is too early for the run to end.
     course : tuple of tuple
@@ -232,7 +232,7 @@ class Attempt:
 
     @property
     def block(self) -> Array | None:
-        """The block of the proof's next power step, or None if there is no proof now or it uses exact matrices."""
+        """The block of the proof's next power step, or None outside a proof and in a proof with exact matrices."""
         if not self.proving or self.p <= EXACT:
             return None
         return np.array(linalg.random_block(len(self.U), self.p, _SEED)) if self.x is None else self.x

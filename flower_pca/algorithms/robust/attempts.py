@@ -284,7 +284,7 @@ class ConsensusState:
 
     @property
     def everyone(self) -> bool:
-        """Whether the next message goes to all clients even in a run that samples clients. It does in a proof."""
+        """Whether the next message goes to all clients even if the run samples clients. Only a proof requires this."""
         return self.proving
 
     @property
@@ -315,7 +315,7 @@ class ConsensusState:
         return replace(self, log=log, attempt=attempt, cache=replace(self.cache, last=None))
 
     def after_round(self, total: Any) -> ConsensusState:
-        """Return the state after the answers to a round, from which U = (sum B)(sum G + rho I)^-1 follows."""
+        """Return the state after the answers to a round. The new basis is U = (sum B)(sum G + rho I)^-1."""
         before, problem = self.attempt, self.problem
         assert before is not None
         cache, sums, share = self.cache.add(total)

@@ -1,6 +1,6 @@
 """Common code of the robust algorithms, which split rows into a low-rank and a sparse part.
 
-`Robust` holds parameters and corrects the status of a run. `ConsensusRPCA` and `DCFPCA` share the
+`Robust` holds common parameters and adds caveats to the status of a run. `ConsensusRPCA` and `DCFPCA` share the
 functions for the first block, for the message that counts entries to find the size of an ordinary entry,
 and for the iteration over blocks of rows with their part of V.
 

@@ -40,7 +40,7 @@ class LowRankState:
     sigma : float
         The size of an ordinary entry.
     tag : int
-        The number of the basis, by which clients recognize the V that belongs to it.
+        The number of the basis, by which clients recognize the V of this basis.
     total : dict or None
         The sums of the answers, or None until clients have answered.
     summed : bool
@@ -212,7 +212,7 @@ class LowRank(Stage[LowRankState]):
 
 
 def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
-    """Return the V in a client's memory, or None if it belongs to another basis or to a very different threshold."""
+    """Return the V in a client's memory, or None if it belongs to another basis or to a much higher threshold."""
     lam = float(arrays["lam"])
     late = float(memory.get("lam", lam)) > huber.LATE * lam
     if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)):
@@ -221,7 +221,7 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
 
 
 def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
-    """Return V of the rows X for the last basis. If V is None, a node computes it without a first guess."""
+    """Return V of the rows X for the last basis. If V is None, V is computed without a first guess."""
     U, cut = arrays["U"], float(arrays.get("cut", np.inf))
     lam, rho, start = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
     if V is None:

@@ -2,10 +2,10 @@
 
 Unless sigma is given, a run first counts entries by their size. Then the run makes attempts (`attempts`).
 In the rounds of an attempt, the threshold falls to the level of noise or rounding errors (`attempt`). In
-the one to eight messages of a proof, all clients check whether the low-rank part predicts hidden entries,
+the one or eight messages of a proof, all clients check whether the low-rank part predicts hidden entries,
 and whether the clean entries determine the low-rank part (`proof`). The first attempt that passes its
-proof is the answer. A client keeps V from round to round (`Task`). The server keeps U, and the last sums
-for clients that miss a round.
+proof is the answer. A client keeps V from round to round (`Task`). The server keeps U. Once a client has
+missed a round, the server also keeps the last answer of each client.
 
 A client processes its rows block by block. The client keeps V of its rows, the threshold, and the number
 (tag) of the basis to which V belongs. If the tag of a message differs, the client rotates V by the matrix
@@ -67,7 +67,8 @@ class Block:
     X, V : ndarray
         The rows, and their V.
     out, gaps, hidden : ndarray
-        The flat positions of all entries to ignore, and among them the missing and the hidden entries.
+        The flat positions of all entries to ignore, of the missing entries, and of the hidden entries. `out` includes
+        the other two.
     """
 
     X: Array
@@ -94,7 +95,7 @@ class Block:
         return found
 
     def count(self, R: Array, top: int) -> Array:
-        """Return the counts of residuals R by size, in a row for visible and a row for hidden entries."""
+        """Return the counts of residuals R by size, with one row for visible and one row for hidden entries."""
         flat = R.reshape(-1)
         counts = np.empty((2, sizes.BINS))
         counts[1] = sizes.count(flat[self.hidden], top)
@@ -240,8 +241,8 @@ class Task:
     def _memory_of(self) -> Array | None:
         """Return the V in the client's memory, rotated to this basis if necessary.
 
-        Return None if there is no V, if its threshold is too old, or if it belongs to another basis and the
-        message has no rotation for it.
+        Return None if there is no V, if V was computed with a much higher threshold, or if V belongs to another
+        basis and the message has no rotation for that basis.
         """
         n, p = self.data.n, self.arrays["U"].shape[1]
         turn, origin = self.arrays.get("turn"), int(self.arrays["origin"])
@@ -257,7 +258,10 @@ class Task:
         return None
 
     def _before(self) -> Arrays:
-        """Return the memory for the basis before columns were dropped, because the columns may come back."""
+        """Return the memory of the basis before columns were dropped, or {} if the client has none.
+
+        The dropped columns may come back.
+        """
         origin = int(self.arrays["origin"])
         for place in ("", _BEFORE_PREFIX):
             if "turn" in self.arrays and int(self.memory.get(place + "tag", -1)) == origin:
@@ -306,12 +310,12 @@ class ConsensusRPCA(Robust[ConsensusState]):
     the proof fails, another attempt follows: see `attempts`.
 
     If a client misses a round, its last answer is used, and lambda is multiplied only by gamma^a, where a
-    is the share of the rows that belong to clients which answered. Proofs and the closing message go to
+    is the share of the rows at the clients that answered. Proofs and the closing message go to
     all clients. Under masks, the server has no individual answers. In this case, the sums over the clients
     that answered are scaled up to all rows, and if a client misses the last round, the run repeats the
     opening. Missing values are treated like hidden entries.
 
-    Reference: this method is the package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
+    Reference: this method is the package's own. The problem is from Chu, "DCF-PCA": see `DCFPCA`.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client, and 2 d p^2 flops on the server. The
     server sends p d floats, and each client sends p d + p^2. An attempt takes about ln(1e-6) / ln(gamma)
     rounds, for example 132 for gamma=0.9, and one or eight messages for the proof.

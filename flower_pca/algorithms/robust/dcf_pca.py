@@ -1,7 +1,7 @@
 """DCFPCA: robust PCA by local gradient steps on a common factor, averaged (Chu's Algorithm 1).
 
 Unless sigma is given, clients first count their entries by size. Then the server sends U in every round,
-and each client takes gradient steps from U with its V, which the client keeps until the next round. The
+and each client takes gradient steps from U. The client keeps its V from round to round. The
 server computes the weighted mean of the answers. By default, `step` and `init` follow the paper. Their
 other values are additions of this package.
 """
@@ -44,7 +44,7 @@ _DEFAULT_ETA: Final = {"paper": 0.05, "scaled": 1.0}  # the default of `eta` for
 
 @dataclass(frozen=True)
 class DCFState:
-    """The state of the server.
+    """The state of the server in `DCFPCA`.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base.linalg import Array
 
 _THRESHOLD_FACTOR: Final = 0.8  # factor by which the threshold falls in `recover`, where no V is known
-_MOST_THRESHOLDS: Final = 162  # maximum number of thresholds, after which `start` has fallen to its rounding error
+_MOST_THRESHOLDS: Final = 162  # maximum number of thresholds, enough to fall to the rounding error of `start`
 _STEPS: Final = 3  # the number of steps with each threshold
 _FINAL_STEPS: Final = 200  # maximum number of steps with the last threshold
 _SETTLED: Final = 1e-9  # the relative change of V at which the steps end
@@ -66,7 +66,7 @@ class Regression:
         return V, self._residual(X, V, R)
 
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
-        """Return the minimizer, found by steps with momentum from a V near it.
+        """Return the minimizer V, found by steps with momentum. The given V must be near the minimizer.
 
         If the steps of a row overshoot, this row loses its momentum.
         """

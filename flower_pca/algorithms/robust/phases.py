@@ -1,7 +1,8 @@
 """The phases of an attempt: a table of transitions that decides what follows after each message.
 
-`after_round` and `after_proof` update the attempt with the clients' answers. Then `move` takes the
-first row of the attempt's phase whose condition holds, runs its action and enters its next phase.
+`after_round` and `after_proof` update the attempt with the clients' answers. Then `move` looks up the
+attempt's phase in the table, and checks the conditions of its rows in order. For the first condition that
+holds, `move` runs the action of the row, and the attempt enters the next phase that the row names.
 
 Let s_v and s_h be the sizes of ordinary residuals X - VU' at visible and at hidden entries. Visible
 residuals are smaller than the noise, because the entries were fitted. Hidden residuals are larger by the
@@ -24,8 +25,8 @@ from flower_pca.algorithms.robust.verdict import MOST_NOISE
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-# With noise, an entry further than _NOISY_CUT thresholds has no influence, and the threshold is _NOISY_THRESHOLD times
-# the noise.
+# With noise, the threshold is _NOISY_THRESHOLD times the noise, and an entry further than _NOISY_CUT thresholds from
+# the low-rank part has no influence.
 _NOISY_CUT, _NOISY_THRESHOLD = 3.0, 2.0
 # There is noise if s_h still exceeds _CONSTANT_SHARE times its value _ROUNDS_BACK rounds ago, although lam has
 # fallen.
@@ -73,9 +74,9 @@ def after_round(
     counts : ndarray
         The counts of visible and of hidden residuals by size.
     image : ndarray or None
-        C'C times the block Z, or None if the message had no such block.
+        C'C times the block Z, where C contains the clipped residuals, or None if the message had no block Z.
     share : float
-        The share of all rows that belong to clients which answered.
+        The share of all rows at the clients that answered.
     early : bool
         Whether it is too early for the attempt to end.
     """
@@ -136,7 +137,7 @@ def _shows_noise(now: Attempt, problem: Problem) -> bool:
 
 
 def _is_lost(now: Attempt, problem: Problem) -> bool:
-    """Return whether s_h stays nearly constant while lam falls, and shows too much noise for a proof."""
+    """Return whether s_h stays nearly constant while lam falls, and is too large for a proof."""
     return _shows_noise(now, problem) and now.hidden > MOST_NOISE * problem.sigma
 
 
@@ -178,7 +179,10 @@ def _has_no_component(now: Attempt, problem: Problem) -> bool:
 
 
 def _is_as_wide_as_its_rank(now: Attempt, problem: Problem) -> bool:
-    """Return whether all singular values exceed the limit of `_rank`, or the columns were already checked."""
+    """Return whether all singular values exceed the limit of `_rank`, or no columns may be dropped.
+
+    No columns may be dropped if the attempt has dropped columns before, or has estimated columns again.
+    """
     return now.whole is not None or now.mended or _rank(now, problem) == now.p
 
 
@@ -245,7 +249,7 @@ def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
 
 
 def _estimate_again(now: Attempt, problem: Problem) -> Attempt:
-    """Return the attempt, in every fifth round with a new estimate of the noise."""
+    """Return the attempt. In every fifth round, its noise is estimated again."""
     s = now.noise
     if problem.noise is None and now.rounds % _ESTIMATE_ROUNDS == 0:
         newer = _geometric_mean(now)

@@ -48,7 +48,7 @@ _SHORTEST: Final = float(np.sqrt(TINY))
 
 
 def weak_rows(W: Array, Q: Array) -> Array:
-    """Return a mask of the rows that their clean entries do not determine.
+    """Return a mask of the undetermined rows, which have too few clean entries in some direction.
 
     W is 1 at clean entries, and Q is an orthonormal basis of the row space of the low-rank part.
     """
@@ -102,7 +102,7 @@ def refit_undetermined(
 ) -> tuple[Array, Array]:
     """Return V and X - VU' after fitting undetermined rows again, each with its own falling threshold.
 
-    Outliers may have spoiled such a row while U was still inaccurate, for example if the row is large and
+    Outliers may have spoiled an undetermined row while U was still inaccurate, for example if the row is large and
     other rows are small. `out` contains the positions of entries to ignore. The fit uses no ridge, because
     the ridge is proportional to the threshold and would keep a large row at 0. If the ridge has shrunk U
     to 0, no row is fitted again.
@@ -138,7 +138,7 @@ def pairs(A: Array) -> Array:
 
 
 def symmetric(packed: Array, r: int) -> Array:
-    """Return the symmetric r x r matrices from their upper triangles, which are packed as by `pairs`."""
+    """Return symmetric r x r matrices, given their upper triangles in the order of the products from `pairs`."""
     place = np.zeros((r, r), dtype=np.int64)
     place[np.triu_indices(r)] = np.arange(packed.shape[1])
     return packed.take(np.maximum(place, place.T), axis=1)

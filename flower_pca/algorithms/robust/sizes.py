@@ -1,4 +1,4 @@
-"""Counts of entries by their size, which are summed over clients, and statistics from these counts.
+"""Counts of entries by size, and statistics that the server computes from the sums of these counts.
 
 Bins do not depend on the data. So the sums of counts do not depend on how rows are distributed over clients.
 
@@ -23,7 +23,7 @@ from flower_pca.rows.local import LocalData
 TINY: Final = float(np.finfo(np.float64).tiny)  # a divisor that replaces 0
 _FINE: Final = 32  # the number of fine bins per octave
 _FINE_OCTAVES: Final = 60  # the number of octaves that the fine bins cover
-# The bins end this many octaves above the root mean square. Medians exceed it by at most half an octave.
+# The bins end this many octaves above the root mean square. A median is at most half an octave above it.
 _ABOVE: Final = 4
 # The first bin contains all smaller numbers, and the last bin all larger numbers.
 FINE_BINS: Final = _FINE * _FINE_OCTAVES + 1

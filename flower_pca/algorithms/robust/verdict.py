@@ -51,7 +51,7 @@ class Verdict:
     may_overfit : bool
         Whether the low-rank part may have fitted outliers: it has many degrees of freedom, and leaves much noise.
     at_rest : bool
-        Whether the basis had settled.
+        Whether the basis had settled, or cannot settle because residuals are correlated or a column is undetermined.
     """
 
     rank: int
@@ -97,7 +97,7 @@ class Verdict:
 
     @property
     def exceptions(self) -> tuple[str, ...]:
-        """Words about each check that has failed, although the low-rank part is the answer."""
+        """A phrase for each check that has failed, although the low-rank part is the answer."""
         said = []
         if self.columns:
             first = self.columns[:_MOST_NAMED]

@@ -4,10 +4,10 @@ A message is compared with the stage in the node's own package, whose `asks` des
 (`core.kinds`). Arrays that the stage does not name are refused. Every number has a range, so that no
 message makes a node work without end, use much more memory than its rows, or compute with numbers that
 overflow. A message can ask for at most `MOST_STEPS` products of the rows with a block of at most
-max(d, `WIDEST`) columns. If a few bytes ask for a large result (a width, or all of C_i), the node uses at
-most twice the memory of its rows in float64, plus `SPARE` bytes. If the number of rows is confidential, this
-limit reveals little about the number: see `rows_for_memory`. A block in the message may need a few times its
-own size in memory.
+max(d, `WIDEST`) columns, where d is the number of columns of the rows. A few bytes can ask for a large
+result, such as a wide block or all of C_i. For such results, the node uses at most twice the memory of its
+rows in float64, plus `SPARE` bytes. If the number of rows is confidential, this limit reveals little about
+the number: see `rows_for_memory`. A block in the message may need a few times its own size in memory.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Demand:
 
     @classmethod
     def of(cls, request: wire.Request) -> Demand:
-        """Return the stage and the arrays of a message as a demand."""
+        """Return the demand of a message."""
         masked = request.stage == messages.STAGE
         stage = request.stage
         if masked:
@@ -158,9 +158,9 @@ class Demand:
                     )
 
     def check_length(self, d: int | None) -> None:
-        """Refuse a number of columns that does not fit a stream of d columns, or that needs too much memory.
+        """Refuse a message whose number of columns is not d, or a product that needs too much memory.
 
-        d is None for a stream that has seen no rows yet.
+        d is the number of columns of the node's stream, or None if the stream has seen no rows yet.
         """
         for name in (name for name in self.arrays if self.asks[name].counts_columns):
             length = int(self.arrays[name])
@@ -191,7 +191,7 @@ class Demand:
 
     @property
     def takes_squares(self) -> bool:
-        """Whether the answer, or something it is computed from, is as large as C_i."""
+        """Whether the node needs a matrix as large as C_i to compute the answer."""
         if self.stage not in registry.STAGES:
             return False
         # The kinds of the parts do not depend on the number of columns, so this trial uses 1.
@@ -205,7 +205,7 @@ def _malformed(name: str, wrong: tuple[str, str]) -> ProtocolError:
 
 
 def check(request: wire.Request) -> None:
-    """Refuse numbers that no strategy sends, before they are used."""
+    """Refuse a message with numbers that no strategy sends, before the node uses them."""
     for name, a in {**request.every, **request.frame.arrays}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = "NaN or infinite entries"
@@ -250,9 +250,9 @@ def check_arrays(request: wire.Request) -> None:
 
 
 def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
-    """Refuse a frame that no strategy sends, and messages that need too much memory for n rows.
+    """Refuse a message with a frame that no strategy sends, or that needs too much memory.
 
-    For a stream, n is None, and d is None until the first batch.
+    The node has n rows of d columns. For a stream, n is None, and d is None until the first batch.
     """
     _check_frame(request, d)
     demand = Demand.of(request)
@@ -270,24 +270,27 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
 
 
 def widest(n: int, d: int, *, made: int) -> int:
-    """Return the maximum number of columns of a block that a node makes, if `made` such blocks exist at once."""
+    """Return the maximum width of a block at a node with n rows of d columns, if `made` such blocks exist at once."""
     return (16 * n * d + SPARE) // (8 * d * made)
 
 
 def widest_of(request: wire.Request) -> Widest:
-    """Return the limit of `widest` as a function of n and d, because the size of a stream's next batch is unknown."""
+    """Return a function that takes n and d and returns the limit from `widest` for a message to a stream.
+
+    It is a function, because the size of the stream's next batch is unknown.
+    """
     made = _BLOCKS[request.stage == messages.STAGE]
     return lambda n, d: widest(rows_for_memory(n, request), d, made=made)
 
 
 def fits_memory(stage: str, n: int, d: int) -> bool:
-    """Return whether the memory limit of a node with n rows allows a message of this stage to form C_i (d x d)."""
+    """Return whether a node with n rows of d columns has enough memory to form C_i for a message of this stage."""
     squares = _SQUARES[stage == messages.STAGE]
     return 8 * squares * d * d <= 16 * n * d + SPARE
 
 
 def rows_for_memory(n: int, request: wire.Request) -> int:
-    """Return the number of rows that determines the memory limits.
+    """Return the number of rows from which the memory limits for a message are computed.
 
     This is the node's number of rows n if its answers contain n anyway. If masks hide n, if the rows are a party's
     columns, or if only names are requested, n is rounded down to a power of 2. Under noise, the result is 0.

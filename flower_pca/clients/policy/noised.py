@@ -31,7 +31,7 @@ _NAMED: Final = 5  # the maximum number of columns that a warning names
 
 
 def usable(rows: Table, rules: Rules) -> Table:
-    """Return the rows with a number or NaN in every cell of each named column."""
+    """Return the rows with a number or NaN in every cell. Text columns become numeric columns if they have a name."""
     values, names = rows.values, rows.names
     if not hasattr(values, "dtype"):
         values = np.asarray(values)
@@ -130,7 +130,7 @@ def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
 
 
 def _gaps(values: Any, d: int) -> Array:
-    """Count the cells of each column that are not numbers."""
+    """Return, for each column, the number of cells that are not numbers."""
     if values.dtype.kind != "f":
         return np.zeros(d, dtype=np.int64)
     if hasattr(values, "tocsr"):

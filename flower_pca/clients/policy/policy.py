@@ -26,7 +26,7 @@ from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
 _ROUNDING: Final = 1e-9  # the relative tolerance for rounding errors in sums of budgets
-_LOUDEST: Final = 256.0  # the largest budget of a run that a node accepts, which means an epsilon of about 200
+_LOUDEST: Final = 256.0  # the largest privacy budget that a node accepts from a run: an epsilon of about 200
 
 
 class Policy:
@@ -121,8 +121,8 @@ class Policy:
                 f"The run's privacy budget is larger than this node allows: max_epsilon={self._rules.max_epsilon:g} "
                 f"at delta {self._rules.max_delta:g}. {OPERATOR}"
             )
-        # Under noise, each row is clipped, so answers depend on how single rows compare with a bound. With almost no
-        # noise, they would reveal single rows.
+        # In runs with noise, each row is clipped, so answers depend on whether single rows exceed a bound. With almost
+        # no noise, such answers would reveal single rows.
         if self._rules.answers != "rows" and budget > _LOUDEST:
             raise RefusalError(
                 f"The run's noise is too small for this node: its sum of (clip^2 / noise)^2 is {budget:g}, but this "
@@ -143,8 +143,8 @@ class Policy:
             )
         tables = request.layers.get(SINGLE)
         if masked and tables and apart.unequal(tables):
-            # If answers depend on a number, and one client gets a different number, the sum would reveal that
-            # client's answer.
+            # If answers depend on a setting, and only one client gets a different value, the sum could reveal the
+            # answer of this client.
             raise RefusalError(
                 "A masked message has different values of a setting for different clients, so the sum could reveal the "
                 "answer of a single client. Send the same value to all clients."

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from flower_pca.base import checks
 
-# The minimum number of rows of an answer in the profiles "open" and "masked", and of a change in the profile "masked"
+# The profiles "open" and "masked" set min_rows to this number, and the profile "masked" also sets min_change to it.
 LOT: Final = 20
 _COMMON: Final = {"min_rows": LOT, "share_names": False}
 SETS: Final[Mapping[str, Mapping[str, Any]]] = {

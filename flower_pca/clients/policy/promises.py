@@ -39,7 +39,7 @@ PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
         "words.",
     ),
 }
-# What a server can learn if a rule is weaker than in the profile.
+# For each rule, a clause that says what a server can learn if the rule is weaker than in the profile
 _WEAKER: Final[Mapping[str, str]] = {
     **{
         f.name: f"the server sees {f.metadata[TELLS]}".replace("{", "").replace("}", "")
@@ -82,7 +82,10 @@ def promise(rules: Rules) -> tuple[str, ...]:
 
 
 def weaker(rules: Rules) -> dict[str, str]:
-    """Return a sentence for each rule that is weaker than in the profile, about what the server can then learn."""
+    """Return, for each rule that is weaker than in the profile, a sentence about what the server can therefore learn.
+
+    Without a profile, the dict is empty.
+    """
     if not rules.profile:
         return {}
     found = {}

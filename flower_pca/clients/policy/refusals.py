@@ -1,4 +1,4 @@
-"""The refusals of a node. They give the reason, but reveal nothing about rows that are confidential."""
+"""The refusals of a node. They give the reason, but reveal nothing confidential about rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, har
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 
-OPERATOR: Final = "Ask the node's operator."  # the advice in refusals by a rule, which only the operator can change
+OPERATOR: Final = "Ask the node's operator."  # the advice if a rule forbids the answer, as only operators change rules
 
 
 class RefusalError(FlowerPCAError):
@@ -27,10 +27,10 @@ def is_confidential(stage: object, names: Iterable[str]) -> bool:
 
 
 def words_for_server(error: Exception, *, discreet: bool) -> str:
-    """Return the text about an error that the server may see, and log the full text on the node.
+    """Return a description of an error that is safe to show to the server, and log the full text on the node.
 
-    Details of errors about the node's files and cells stay in the node's log. So do details of errors that
-    Python or a library has raised. A `discreet` node does not report what was found in its rows.
+    The details of an error stay in the node's log if the error is about the node's files and cells, or if Python
+    or a library has raised it. A `discreet` node does not report what was found in its rows.
     """
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
@@ -76,14 +76,15 @@ def refusal(
 ) -> wire.Config:
     """Return the reply of a node that cannot answer a message.
 
-    `about` is what the node tells about itself. Under masks and noise, every node counts as `discreet`.
+    `about` has the entries about the node itself, such as its name. Under masks and noise, every node counts as
+    `discreet`.
     """
     number = config.get("number")
     names = str(config.get("names", "")).split(",")
     text = words_for_server(error, discreet=discreet or is_confidential(config.get("stage"), names))
-    # A refusal is lasting if a rule forbids the answer, or if the attempt has cost the node something that is limited.
-    # The server then leaves the node out for the rest of the run. Under masks, protocol errors are lasting, too,
-    # because a node's rules about its peers raise them.
+    # After a lasting refusal, the server leaves the node out for the rest of the run. A refusal is lasting if a rule
+    # forbids the answer, or if the failed attempt counts against a limit such as max_dropouts. Under masks, protocol
+    # errors are lasting, too, because checks of a node's rules about its peers raise them.
     for_good: tuple[type[Exception], ...] = (RefusalError, messages.SpentError)
     if config.get("stage") == messages.STAGE:
         for_good = (*for_good, ProtocolError)
@@ -94,7 +95,7 @@ def refusal(
 
 @contextmanager
 def naming(request: wire.Request) -> Iterator[None]:
-    """Turn Python's errors about a malformed message into a refusal that reveals nothing about rows.
+    """Replace errors of Python about a malformed message by a ProtocolError that reveals nothing about rows.
 
     The text of the error may name cells of the rows, so it stays in the node's own log.
     """

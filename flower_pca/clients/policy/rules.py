@@ -1,8 +1,8 @@
 """The rules of a node. This module documents and checks them.
 
 Rules come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as keywords (`client_app(load, min_rows=50)`), or
-as keys of a node-config (`min-rows=50`). All three become one immutable `Rules`. `flower_pca.clients.policy.policy`
-applies it to messages.
+as keys of a node-config (`min-rows=50`). All three become one immutable `Rules`, and the module
+`flower_pca.clients.policy.policy` applies these rules to messages.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def everything() -> tuple[str, ...]:
 
 
 def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rules of simulated nodes for a run-config. They allow everything, because the user owns the rows."""
+    """Return the rules of simulated nodes for a run-config, as keywords of `Rules`.
+
+    They allow everything, because the user of a simulation has all rows anyway.
+    """
     free: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     free |= {name: str(config[name]) for name in _OF_RUNS if config.get(name)}
     named = ",".join(str(config[name]) for name in _COVARIATES if config.get(name))
@@ -405,7 +408,7 @@ class Rules:
 
     @classmethod
     def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
-        """Return `rules`, or the default rules, with the given values in place of their own values."""
+        """Return `rules`, or the default rules if it is None, after replacing the values of the rules in `given`."""
         checks.parameters("A node", given, [f.name for f in fields(cls)])
         own = rules or cls()
         if not given:
@@ -436,12 +439,12 @@ class Rules:
 
     @classmethod
     def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
-        """Return the rules in a node-config, in which names have hyphens, and `allow` is a list separated by commas.
+        """Return the rules in a node-config. Their names have hyphens there, and commas separate the names in `allow`.
 
         Raises
         ------
         ConfigError
-            If a key nearly matches the name of a rule, because the operator may believe that the misspelled rule
+            If a key nearly matches the name of a rule. Otherwise, the operator could believe that the misspelled rule
             applies.
         """
         names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
@@ -479,7 +482,7 @@ class Rules:
 
     @cached_property
     def _constants(self) -> float | dict[str, float] | None:
-        """The constant for missing values in all columns, or the constants by column name. None without the rule."""
+        """The constant for missing values, the constants by column name, or None without the rule gap_values."""
         given = self.gap_values
         if given is None:
             return None
@@ -538,7 +541,10 @@ class Rules:
 
     @property
     def group_limits(self) -> tuple[int, int] | None:
-        """The maximum number of groups, and of members of a group that may drop out. None stands for no limits."""
+        """The maximum number of groups, and the maximum number of members of a group that may drop out.
+
+        It is None if no rule limits groups.
+        """
         if not self.counts_groups:
             return None
         return self.max_groups or 1, self.max_dropouts or 0

@@ -18,9 +18,9 @@ column of a pair, and the difference of their answers would reveal the person. I
 combination, the column whose name comes last is therefore excluded from all runs. All other columns may be
 used.
 
-If the server may choose what replaces missing values (`missing="mean"` of the node), it learns the sum of the
-rows with a missing value in a column. In this case, the missing values of each column are treated as one more
-column of codes: 1 if the value is missing, else 0.
+If the server may choose what replaces missing values (the node's rule `missing="mean"`), it learns the sum of
+the rows with a missing value in a column. In this case, the check adds a column of codes for each column with
+missing values: 1 if the value is missing, else 0.
 
 Combinations of columns with many different values are not checked, such as a total that is the sum of its
 parts in all rows except one. Tables with more than `MOST` columns of codes, such as genotypes, are not checked
@@ -49,13 +49,13 @@ from flower_pca.names.columns import enumeration
 from flower_pca.rows.local import LocalData
 
 _KIND: Final = "small cells of a node's columns"
-_RUNS: Final = 32  # the number of newest results that the file keeps
+_RUNS: Final = 32  # the maximum number of results in the file; older results are removed
 _CHUNK: Final = 64  # the number of columns that are searched at a time
 # With more columns of codes, the node does not search for combinations. With this number of columns, the search
 # takes 3 s for 500 rows and 120 s for 20,000 rows.
 MOST: Final = 2000
 CODES: Final = 12  # the maximum number of different values in a column of codes
-_SAMPLE: Final = 256  # the number of first rows that are checked, because most measurements have many values in them
+_SAMPLE: Final = 256  # Columns with too many values in this number of first rows are not searched further.
 _STARTS: Final = 64  # the maximum number of rows from which a search for combinations starts
 _STEPS: Final = 20  # the maximum number of steps of a search
 LARGEST: Final = 12  # the largest coefficient in a combination
@@ -124,7 +124,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
 
 
 def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Return the result in the file for this digest of the rows. If there is none, search and store the result."""
+    """Return the result that the file has for this digest. If it has none, call `look` and store its result."""
     try:
         found = dict(files.read(path, _KIND, private=True)[0]["found"])
     except (FileNotFoundError, FlowerPCAError, KeyError, TypeError, ValueError):
@@ -140,7 +140,7 @@ def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str,
 def check(
     data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = None, *, barred: Collection[str] = ()
 ) -> None:
-    """Refuse columns that reveal fewer than min_rows rows. Only the operator learns their names.
+    """Refuse a run that asks for columns that reveal fewer than min_rows rows. Only the node's log names them.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def _with_gaps(data: LocalData) -> list[int]:
 
 
 def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
-    """Yield combinations that have the same value in all rows except few.
+    """Yield combinations of columns that have the same value in all but fewer than `least` rows.
 
     The positions in a combination count `places` first, and then the missing values of the columns in `gaps`.
     """
@@ -286,7 +286,7 @@ def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -
 
 
 def _pairs(codes: Array, least: int, missing: Array | None = None) -> Iterator[tuple[int, int]]:
-    """Yield pairs of columns whose values lie on a line in all rows except few.
+    """Yield pairs of columns whose values lie on a line in all but fewer than `least` rows.
 
     Rows in which both values are missing do not count, because their replacements lie near the line, or on the line if
     the server chooses them.
@@ -302,11 +302,11 @@ def _pairs(codes: Array, least: int, missing: Array | None = None) -> Iterator[t
 
 
 def _may_lie_on_lines(inverse: list[tuple[Array, Array]], least: int) -> Array:
-    """Return a matrix that marks the pairs of columns that may lie on a line in all rows except few.
+    """Return a matrix that is True for pairs of columns whose values may lie on a line, except in few rows.
 
-    If two columns do, the rows with the most frequent value of the first column coincide, except for few rows, with
-    the rows of some value of the second column. A column whose most frequent value occurs in fewer than `least` rows
-    is marked in every pair.
+    If they do, the rows with the most frequent value of the first column are also, except for few rows, the rows with
+    some value of the second column. If the most frequent value of a column occurs in fewer than `least` rows, all
+    pairs of this column are marked.
     """
     marks = np.column_stack([places == k for values, places in inverse for k in range(len(values))])
     sizes = marks.sum(axis=0)
@@ -342,7 +342,10 @@ def _off_a_line(points: Array, counts: Array, least: int) -> bool:
 
 
 def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
-    """Return combinations of columns, found as vectors in the columns' span that are 0 in all rows except few.
+    """Return combinations of columns that are constant in all but fewer than `least` rows.
+
+    Such a combination minus its constant is a vector in the span of the columns and 1. The entries of this vector are
+    0 in all rows except few.
 
     If such a vector has length 1, the squares of its entries in these few rows add up to 1, so one of these rows
     has a leverage of at least 1 / least. From each row with such a leverage, the search alternates between two

@@ -1,10 +1,10 @@
-"""Find ledgers of the same rows in other folders, as far as a node can see these folders.
+"""Find ledgers of the same rows in other folders of the same user.
 
-A ledger does not include what a ledger in another folder counts, and a node cannot search all folders of its
+A ledger does not include the counts of a ledger in another folder, and a node cannot search all folders of its
 machine. Instead, every node adds the folder of its ledgers to a list in its user's home, and reads the ledgers
 in the other folders of this list. The node thereby notices a ledger of the same file or of exactly the same
-rows. It does not notice ledgers of rows that have changed, and it does not see the folders of other users, other
-machines, or containers with their own home.
+rows. It does not notice ledgers of rows that have changed, nor ledgers of other users, on other machines, or in
+containers with their own home.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def warn(path: Path, data: LocalData, context: Context) -> None:
 
 
 def ledgers_elsewhere(folder: Path, data: LocalData) -> list[Path]:
-    """Return the ledgers of these rows or their file in other folders. Add this folder to the list."""
+    """Return the ledgers of these rows, or of their file, in other folders. Also add `folder` to the list."""
     found = []
     for other in _others(folder.absolute()):
         for path in sorted(other.glob(folders.LEDGER.format("*"))):

@@ -50,7 +50,7 @@ OWN: Final = "flower_pca-local-{}.npz"
 
 
 def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
-    """Return the path of the ledger for this data, in the user's home if there is no folder."""
+    """Return the path of the ledger for this data. Without a folder, the ledger is in the user's home."""
     return _place(folder, LEDGER, data)
 
 
@@ -60,7 +60,7 @@ def ledgers_beside(path: Path) -> list[Path]:
 
 
 def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
-    """Return the path of the released rows, which is next to their ledger."""
+    """Return the path of the released rows. It is in the same folder as their ledger."""
     return _place(folder, ROWS, data)
 
 
@@ -94,7 +94,7 @@ def began_file(folder: str | os.PathLike[str], key: int) -> Path:
 
 
 def began(path: Path) -> dict[str, str]:
-    """Return the digest of the rows at the start of each run. The keys are digests of the runs' names."""
+    """Return the digests of the rows at the start of runs, by digests of the runs' names."""
     try:
         return {str(run): str(mark) for run, mark in files.read(path, _BEGAN, private=True)[0]["runs"].items()}
     except (FileNotFoundError, DataError, KeyError, AttributeError):
@@ -113,7 +113,7 @@ def local_file(folder: str | os.PathLike[str], key: int) -> Path:
 
 
 def own_place(path: Path, algorithm: str) -> Path:
-    """Return the path for an algorithm's result. It differs from `path` if `path` has another algorithm's result."""
+    """Return `path`, or a path with the algorithm's name if `path` contains the result of another algorithm."""
     if not path.exists() or _header_of_own(path).get("algorithm") == algorithm:
         return path
     return path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
@@ -146,9 +146,9 @@ def partition_of(context: Context | None) -> int | None:
 def data_of(name: str | None, partition: int | None) -> str:
     """Return the name of a node's data for files that cover all runs. The server cannot influence this name.
 
-    The name is the one that the operator has given, or else the partition-id. The node id is not used, because
-    the server chooses it. A node without a name or a partition-id must therefore be the only node that keeps
-    files in its folder.
+    The result contains `name`, which the operator has given, or else the partition-id. The node id is not used,
+    because the server chooses it. Therefore, a node without a name and a partition-id must be the only node that
+    keeps files in its folder.
     """
     if name is not None:
         return f"data-{name}"
@@ -163,7 +163,7 @@ def is_named(ledger: Path) -> bool:
 
 
 def folder_of(path: Path) -> None:
-    """Make the folder of a file if it does not exist, with access only for its owner.
+    """Make the folder of a file if it does not exist. Only its owner has access to a new folder.
 
     Raises
     ------
@@ -292,7 +292,7 @@ class StateStore:
 
 
 class FileStore:
-    """A store of memory in the node's files, one for each run. It survives restarts of the node and the server.
+    """A store of the memory of runs in files, one for each run. The files survive restarts of node and server.
 
     Parameters
     ----------
@@ -331,11 +331,12 @@ class FileStore:
         ages = self._ages()
         age = ages.pop(path, 0)
         newest = max(ages.values(), default=0)
-        # If the clock was set back, the file of the current run gets a later time, so that it is not the oldest one.
+        # If the clock was set back, the file of the current run gets the latest time of all files, so that it is not
+        # removed as the oldest one.
         if age <= newest:
             os.utime(path, ns=(newest + 1, newest + 1))
         if fresh:
-            # `ages` does not contain the run's own file, so one file less may remain.
+            # `ages` does not contain the current run's file, so only MOST_RUNS - 1 other files may remain.
             for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
                 remove(oldest)
 

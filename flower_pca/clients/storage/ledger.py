@@ -1,4 +1,4 @@
-"""The ledger: what a node has sent about its rows over all runs, whatever names the server gives these runs.
+"""The ledger: a record of what a node has sent about its rows over all runs, whatever the server calls these runs.
 
 Each node has one ledger, or one ledger for the data that its operator names (`data_name`). The ledger stays
 valid if rows are added, so that one more row does not start a new budget. It also stays valid if the order,
@@ -7,8 +7,8 @@ name of the ledger.
 The ledger is read, checked and written under one lock before an answer leaves the node. An answer that could
 not be sent still counts as sent.
 
-`Account` is the node's view of the ledger. It counts a message before the rows are read for it. Before an
-answer leaves the node, `Account` checks it together with everything that was sent before.
+`Account` is the node's view of the ledger. It counts a message before the node reads its rows for this message.
+Before an answer leaves the node, `Account` checks it together with everything that was sent before.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Group:
     epoch: int = 0
 
     def absentees(self, present: frozenset[str]) -> frozenset[str]:
-        """Return the members missing from at least one sum, if the next sum has only the nodes in `present`."""
+        """Return the members that are missing from at least one sum, including a sum with only `present` nodes."""
         return self.missing | (self.peers - present)
 
 
@@ -77,8 +77,8 @@ class Ledger:
         The privacy budget spent on answers with noise: the sum of mu^2, where mu = clip^2 / deviation
         (`flower_pca.dp.gaussian`).
     beyond : int
-        The number of masked sums without an answer from this node, for example because it exceeded a bound. Each
-        such sum reveals something about this node alone.
+        The number of masked sums without an answer from this node, for example because the answer exceeded a bound.
+        Each such sum reveals something about this node alone.
     groups : list of Group
         The groups with which the rows were summed under masks.
     columns : int
@@ -90,7 +90,7 @@ class Ledger:
     epoch : int
         The number of times that people were added to the copy.
     runs : dict
-        The version with which each of the newest runs began, by a digest of the run's name.
+        The version of the rows with which each of the most recent runs began, by a digest of the run's name.
     marks : list of list of int
         The marks by which the node recognizes its tables: see `storage.marks`.
     left : list of str
@@ -131,8 +131,9 @@ class Ledger:
             The maximum number of groups, and of members of each group that may be missing from its sums. None sets no
             limit.
         lots : bool, default=False
-            Whether another group is admitted only after people have been added to the rows. Otherwise, the difference
-            of two sums over the same rows would reveal the answers of nodes that are in only one of the groups.
+            Whether a different group is admitted only after people have been added to the rows, as under `min_change`.
+            Otherwise, the difference of two sums over the same rows would reveal the answers of nodes that are in only
+            one of the groups.
 
         Raises
         ------
@@ -183,21 +184,21 @@ class Ledger:
 
 @contextlib.contextmanager
 def open_ledger(path: Path) -> Iterator[Ledger]:
-    """Open and lock the ledger in a file. At the end, a changed ledger is written, unless an error has occurred."""
+    """Lock the ledger in a file and yield it. At the end, write it if it has changed and no error has occurred."""
     with folders.lock(path):
         if not path.exists():
             _require_ledgers(path.parent)
         ledger = read(path)
         before = ledger.packed()
         yield ledger
-        # An unchanged ledger is not written, because writing wears out the memory card of a small board, and masked
-        # sums open the ledger twice for each message.
+        # An unchanged ledger is not written, because masked sums open the ledger twice for each message, and frequent
+        # writing wears out memory cards.
         if ledger.packed() != before or not path.exists():
             write(path, ledger)
 
 
 def same_rows(path: Path, data: LocalData) -> list[Path]:
-    """Return the other ledgers of these rows or their file in the folder. Add the rows' marks to this ledger."""
+    """Return the other ledgers of these rows, or of their file, in the folder. Also add the rows' marks to `path`."""
     _require_key(path.parent)
     with open_ledger(path) as ledger:
         mine = marks.marks_of(data, path.parent, ledger.marks)
@@ -222,7 +223,10 @@ def _require_ledgers(folder: Path) -> None:
 
 
 def _require_key(folder: Path) -> None:
-    """Refuse to use ledgers whose marks can no longer be compared, because the same rows could get a second budget."""
+    """Raise RefusalError if the key is missing with which the marks in the folder's ledgers were made.
+
+    Without the key, marks cannot be compared, and the same rows could get a second budget.
+    """
     known = [path.name for path in sorted(folder.glob(folders.LEDGER.format("*"))) if read(path).marks]
     # Another process writes the key before any marks, so the key must be looked up after the marks.
     if known and not marks.has_key(folder):
@@ -244,7 +248,7 @@ def summed_with(path: Path, name: str) -> bool:
 
 
 def leave(path: Path, name: str) -> None:
-    """Record that the node whose key has this name has left for good. Its groups continue without it."""
+    """Record that the node whose key has this name has left for good. Groups with this node continue without it."""
     with open_ledger(path) as ledger:
         if name not in ledger.left:
             ledger.left = [*ledger.left, name]
@@ -292,7 +296,7 @@ def read(path: Path) -> Ledger:
 
 
 class Account:
-    """A node's account of what leaves it over all runs. It checks each answer against the rules and the ledger.
+    """A view of a node's ledgers that checks and counts each message and answer according to the node's rules.
 
     Parameters
     ----------
@@ -316,7 +320,7 @@ class Account:
         return self._path
 
     def count(self) -> None:
-        """Count a message over all runs, because even a refusal may reveal something."""
+        """Count a message over all runs, if a rule limits their number. Refused messages count, too."""
         if self._rules.max_messages_ever is not None:
             with self._open() as ledgers:
                 self._count(ledgers)
@@ -425,9 +429,10 @@ class Account:
     def _count_columns(
         self, ledger: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
     ) -> None:
-        """Count the numbers in an answer, as columns of d numbers. Under masks, count the numbers that the sum reveals.
+        """Count the numbers in an answer, as columns of d numbers. Under masks, count the numbers in the sum.
 
-        A single whole number, such as the number of rows, does not count. An array with a number for each column does.
+        A single whole number, such as the number of rows, does not count. An array with one number for each column
+        counts, even if the numbers are whole.
         """
         if (most := self._rules.max_columns) is None:
             return

@@ -29,7 +29,8 @@ _KIND: Final = "key of the marks of tables"
 KEY: Final = "flower_pca-marks.npz"
 _FEW: Final = 64  # the number of row digests that are kept for a table
 _TABLES: Final = 8  # the number of tables that a ledger remembers: the first one and the newest ones
-# Two tables count as related above this share of common digests, which corresponds to about one in three common rows.
+# Two tables count as related if they share more than this fraction of their digests. This corresponds to about one
+# common row in three.
 _SHARED: Final = 1 / 4
 PLACE: Final = "place"  # the cache key under which a table keeps a digest of its file's path
 
@@ -74,7 +75,7 @@ def common(mine: list[int], theirs: list[int]) -> bool:
 
 
 def added(marks: list[int], before: list[list[int]]) -> list[list[int]]:
-    """Return the marks of a ledger's tables, with the marks of one more table. The first and the newest are kept."""
+    """Return the marks of a ledger's tables after adding a table. Only the first and the newest tables are kept."""
     if marks in before:
         return before
     return [*before[:1], *before[1:][-_TABLES + 2 :], marks]
@@ -99,7 +100,7 @@ def _marks(data: LocalData, key: bytes) -> list[int]:
 
 
 def _digests(rows: Array, key: bytes) -> Array:
-    """Return a digest of each row, independent of the order of its columns."""
+    """Return a digest of each row that does not depend on the order of the columns."""
     start = np.frombuffer(key, dtype=np.uint64)
     cells = rows.view(np.uint32).astype(np.uint64)
     with np.errstate(over="ignore"):

@@ -71,7 +71,7 @@ class RunRecord:
             self._note(config, d, stage, size=nbytes(up), ended=f"answered {stage}")
 
     def refused(self, config: Mapping[str, Any], words: str) -> None:
-        """Record a message that is refused. If the record cannot be written, the message is still refused."""
+        """Record a refused message. If the record cannot be written, log this and raise no error."""
         if self._folder is None:
             return
         try:
@@ -156,7 +156,7 @@ def _protection(config: Mapping[str, Any]) -> str:
 
 
 def _asked(run_config: Mapping[str, Any]) -> str:
-    """Return the run-config as text. The person who started the run has written it."""
+    """Return the run-config as text, for the column `asked`."""
     return harmless(json.dumps(dict(run_config), default=str)) if run_config else ""
 
 

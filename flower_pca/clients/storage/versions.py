@@ -1,8 +1,8 @@
 """The rows that a node has released: a copy from which the node answers while its file changes.
 
-The difference of two honest sums, one before a person was added and one after, is that person's row. A server
-can also find this row if other people change on the same day, or from sums over several versions. A node with
-the rule `min_change` therefore keeps a copy of the rows from which it first answered:
+The difference of two honest sums, one before a person was added and one after, reveals this person's row. A
+server can often find the row even if other people change on the same day, by comparing sums over several
+versions. A node with the rule `min_change` therefore keeps a copy of the rows from which it first answered:
 
 | the file of the node | what the node does |
 |---|---|
@@ -66,8 +66,8 @@ class Version:
     data : LocalData
         The rows.
     barred : tuple of str
-        The columns that revealed few rows before people were added. If another column shows who was added, a server
-        could still compute the sum over these few rows.
+        The columns that revealed few rows before people were added. They stay excluded, because if another column shows
+        who was added, a server could still compute the sum over these few rows.
     """
 
     number: int
@@ -97,7 +97,8 @@ class Version:
         assert given.table.ids is not None
         ids = (*self.data.table.ids, *(given.table.ids[i] for i in lot.tolist()))
         rows = Table(values, self.data.names, self.data.table.words, ids=ids, coded=self.data.table.coded)
-        # The new version has no digest of the node's file, because a row may have changed in the file but not here.
+        # The new version has no digest of the node's file, because a row may have changed in the file but not in the
+        # copy.
         whole = LocalData(rows, who=checks.NODE, missing=True)
         barred = tuple(sorted({*self.barred, *small_cells.find(self.data, rules)}))
         return Version(self.number + 1, self.key, b"", whole, barred)
@@ -121,7 +122,8 @@ def read(path: Path) -> Version | None:
     Raises
     ------
     RefusalError
-        If the file is damaged. If it counted as missing instead, all rows that have been added since would be released.
+        If the file is damaged. If a damaged file counted as missing, all present rows would be released, including
+        those that were added since.
     """
     try:
         header, arrays = files.read(path, _KIND, private=True)
@@ -281,7 +283,7 @@ def _other_version() -> RefusalError:
 
 
 def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
-    """Return the path of the ledger next to the copy of the rows that the node uses.
+    """Return the path of the ledger whose copy of the rows the node uses.
 
     This is the node's own ledger, unless only a ledger of the same rows under another partition-id has a copy.
     """
@@ -308,7 +310,7 @@ def _released_version(place: Path, entries: Ledger) -> Version | None:
 
 
 def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
-    """Return the positions of the new rows, or None if the rules do not allow the node to add them."""
+    """Return the positions of the given rows that can be added to a version, or None if the rules do not allow this."""
     least, had = rules.min_change, version.data
     if least is None or rules.id_column is None or given.table.ids is None or had.table.ids is None:
         return None
@@ -361,5 +363,5 @@ def whole_digest(data: LocalData, key: bytes) -> bytes:
 
 
 def _columns(data: LocalData) -> str:
-    """Return a text that is the same for two tables if their columns can be compared."""
+    """Return a text that is the same for two tables if and only if their rows can be compared."""
     return json.dumps([data.d, data.names, sorted(data.table.coded)])

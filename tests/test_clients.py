@@ -323,8 +323,8 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
     assert infinite == "This node cannot answer from its rows, and its own log says why. Ask the node's operator."
     if how == "noise":
         gaps = said(PCAClient(nan_rows(SHARDS[0]), context=context(), **rules), stage, asked)
-        rule = "because its gap_values has no constants for their columns"
-        words = f"A run with noise cannot use the missing values of this node, {rule}. Ask the node's operator."
+        rule = "because its gap_values has no constant for at least one of their columns"
+        words = f"A run with noise cannot fill the missing values of this node, {rule}. Ask the node's operator."
         assert gaps == words
         wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
         assert f"This node has {D} columns, but the array Z of the server's message is for {D + 1} columns." in wrong

@@ -114,8 +114,8 @@ def _check_shared_rows(node: Mapping[str, Any], spec: str) -> None:
     parts = {"partition-id", "num-partitions"} <= node.keys()
     if not parts or not (_in_simulation() or sources.is_random(spec)):
         raise ConfigError(
-            "This node has no data. Start the SuperNode with --node-config 'data=\"/path/x.npy\"', or name "
-            "partition-id and num-partitions for rows that are drawn from a seed."
+            "This node has no data. Start the SuperNode with --node-config 'data=\"/path/x.npy\"'. Only if the run "
+            "draws its rows from a seed, set partition-id and num-partitions instead."
         )
     if not _in_simulation():
         if guarded := [rule for rule in _GUARDED if node.get(rule)]:

@@ -316,7 +316,7 @@ def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
             {"scale": "genotype"},
             "scale.* cannot be combined with adjust: other scales are computed from the values before",
         ),
-        ({"adjust": "age,site", "missing": "mean"}, "no site sends its means"),
+        ({"adjust": "age,site", "missing": "mean"}, "subtracts its own means and does not send them"),
         ({"center": False}, "Leave center out"),
         ({"adjust": "site", "explain": "site"}, "Leave site out of explain"),
         ({"standard_errors": True}, "standard_errors.* cannot be combined with adjust"),

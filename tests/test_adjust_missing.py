@@ -209,8 +209,8 @@ def test_the_means_of_all_rows_are_not_known_if_each_site_removes_its_own():
     with pytest.raises(ConfigError) as refusal:
         simulate("krylov", people_with_gaps(13), n_components=2, adjust=("age", "sex", "site"), missing="mean")
     assert str(refusal.value) == (
-        "adjust subtracts the means of each site, and no site sends its means, so the means "
-        'of all rows are unknown. Use missing="local_mean".'
+        'missing="mean" needs the means of all rows, but with adjust each site subtracts its own means and does not '
+        'send them. Use missing="local_mean".'
     )
 
 

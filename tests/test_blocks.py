@@ -3,6 +3,7 @@
 import itertools
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def commands(block):
     return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
 
 
+def copy(*words):
+    """Copy files and folders of the repository, as `cp -r` does in a clone."""
+    assert (words[0], words[-1]) == ("-r", ".")
+    for path in itertools.chain.from_iterable(ROOT.glob(word) for word in words[1:-1]):
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, Path.cwd() / path.name)
+
+
 def run_page(page, monkeypatch, capsys):
     """Do what a page says; the names that its Python leaves, and what each command printed."""
     namespace, said = {"__name__": "page"}, []
@@ -49,6 +57,8 @@ def run_page(page, monkeypatch, capsys):
                 break
             if program == "cd":
                 monkeypatch.chdir(*words)
+            elif program == "cp":
+                copy(*words)
             elif program == "python" and words[0].endswith(".py"):
                 monkeypatch.setattr("sys.argv", words)
                 exec(compile((ROOT / words[0]).read_text(), words[0], "exec"), {"__name__": "__main__"})
@@ -80,6 +90,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
 ALONE = {
     "docs/algorithms.md",
     "docs/categorical-columns.md",
+    "docs/choosing.md",
     "docs/data.md",
     "docs/differential-privacy.md",
     "docs/from-scikit-learn.md",

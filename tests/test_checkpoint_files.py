@@ -174,7 +174,7 @@ def test_without_its_columns_a_checkpoint_is_refused(
     columns.unlink()
     if left is not None:
         columns.write_bytes(left)
-    with pytest.raises(DataError, match=r"run\.columns do not belong to the checkpoint"):
+    with pytest.raises(DataError, match=r"run\.columns is missing or incomplete, or does not belong to the checkpoint"):
         run_at(folder / "run", name="krylov")
 
 

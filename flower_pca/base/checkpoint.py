@@ -160,8 +160,8 @@ class _AppendedColumns:
             packed = file.read(8 * d * m)
         if len(packed) != 8 * d * m or zlib.crc32(packed) != check:
             raise DataError(
-                f"The columns in {self._path} do not belong to the checkpoint. Delete the checkpoint, and start the "
-                "run again."
+                f"The file {self._path} is missing or incomplete, or does not belong to the checkpoint. Delete the "
+                "checkpoint, and start the run again."
             )
         self._array, self._start, self._check = np.frombuffer(packed).reshape(m, d).T, start, check
         return self._array

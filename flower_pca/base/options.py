@@ -91,7 +91,7 @@ def in_words(text: str, name: Callable[[Advice], str]) -> str:
 
 
 def in_python(advice: Advice) -> str:
-    """Return the text of a piece of advice for Python, for example `missing="mean"`."""
+    """Return a piece of advice in Python syntax, for example `missing="mean"`."""
     match advice:
         case ["option", name]:
             return str(name)

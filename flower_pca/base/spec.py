@@ -82,7 +82,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     """
     name, first, values = _read(text, what, rule)
     if name not in table:
-        # If all names of the table mean the same function, `rule` describes the choice better than the names.
+        # If all names in the table refer to the same function, `rule` describes the choice better than the names.
         if len(set(table.values())) > 1:
             rule = labels.alternatives(list(table))
         raise checks.refused(what, rule, shown(name), checks.did_you_mean(name, table, otherwise=""))

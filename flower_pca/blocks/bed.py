@@ -75,7 +75,7 @@ class Bed(Stored):
         self.shape = (len(self._rows), len(variants))
         self.dtype = np.dtype(dtype)
         self._copies = _table().astype(self.dtype)
-        # This mask has the bits of the people that are rows.
+        # In this mask, the bits of the people whose rows are used are set.
         kept = np.zeros(bytes_of_a_variant(people) * EACH, dtype=np.uint8)
         kept[self._rows] = _CODE
         self._kept = np.bitwise_or.reduce(kept.reshape(-1, EACH) << _PLACES, axis=1)

@@ -227,7 +227,7 @@ def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
 
 
 def _end(indptr: Array, start: int, room: int) -> int:
-    """Return the row after the last of a piece of CSR that begins at row `start` and may have `room` entries."""
+    """Return the end of the longest piece of a CSR matrix that begins at row `start` and has at most `room` entries."""
     return int(np.searchsorted(indptr, indptr[start] + room, side="right")) - 1
 
 

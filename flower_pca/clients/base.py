@@ -134,8 +134,8 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
         return
     if not data.n:
         logging.getLogger("flwr").warning(
-            "This node has no rows. In a run with masks, the node adds zeros to the sums, and nobody else learns its "
-            "name. Runs without masks leave the node out. If it should have rows, check its file."
+            "This node has no rows. A run with masks counts it as zeros, and its result does not name the node. A run "
+            "without masks leaves the node out. If the node should have rows, check its file."
         )
         return
     said = hints_of_identifiers(find_identifiers([data], data.names), data.names)

@@ -224,8 +224,8 @@ class PCAConfig:
             )
         if SITE in plain["adjust"] and self.missing == "mean":
             raise ConfigError(
-                "adjust subtracts the means of each site, and no site sends its means, so the means of all rows are "
-                f"unknown. Use {option('missing', 'local_mean')}.",
+                f"{option('missing', 'mean')} needs the means of all rows, but with adjust each site subtracts its own "
+                f"means and does not send them. Use {option('missing', 'local_mean')}.",
                 setting="missing",
             )
         if self.variants is not None and self.variants.call and self.missing == "local_mean":

@@ -47,7 +47,7 @@ class Driven(Protocol):
 
     @property
     def algorithm(self) -> Any:
-        """The algorithm or tracker whose name the run has."""
+        """The algorithm or tracker that gives the run its name."""
 
     @property
     def position(self) -> Position:
@@ -108,7 +108,7 @@ class WrappedRun(Driven):
 
     @property
     def algorithm(self) -> Any:
-        """The algorithm or tracker whose name the run has."""
+        """The algorithm or tracker that gives the run its name."""
         return self.within.algorithm
 
     @property

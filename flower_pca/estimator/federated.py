@@ -516,9 +516,10 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     if cross is not None:
         cross = cross[:k, :k]
     shares: dict[str, Any] = {name: a[..., :k] for name in _SHARES if (a := getattr(result, name)) is not None}
-    of_sites = set(hints_of_sites(result.site_share_, result.sites_, result.n_samples_))
+    scale = result.config.get("scale")
+    of_sites = set(hints_of_sites(result.site_share_, result.sites_, result.n_samples_, scale))
     hints = [hint for hint in result.hints if marks_of(hint) not in of_sites]
-    hints += hints_of_sites(shares.get("site_share_"), result.sites_, result.n_samples_)
+    hints += hints_of_sites(shares.get("site_share_"), result.sites_, result.n_samples_, scale)
     return replace(
         result,
         components_=result.components_[:k],

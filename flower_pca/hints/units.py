@@ -155,7 +155,7 @@ def _largest(values: Array, of: Array) -> Array:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """List the names in order for a message. Of many names, list the first ones and the number of further names."""
+    """Return the names for a message, shortest first. Of many names, give the first few and the number of others."""
     every = sorted(names, key=lambda name: (len(name), name))
     if len(every) <= _LISTED:
         return labels.series(every)

@@ -11,7 +11,7 @@ from flower_pca.names.columns import enumeration
 
 
 def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
-    """Return a hint about columns of few different words, with the options that use them or leave them out."""
+    """Return a hint about columns that hold only a few distinct words, with options to use or omit them, or []."""
     usable = columns_of_few(cells)
     if not usable:
         return []

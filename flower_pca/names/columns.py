@@ -106,11 +106,11 @@ class Columns:
             if words and name in words:
                 raise no_numbers(self.who, {name: words[name]}, file=False)
         if absent:
-            got = f"no {enumeration(map(repr, absent))}, only {enumeration(self.names)}"
+            got = f"{enumeration(map(repr, absent))}, only {enumeration(self.names)}"
             remedy = "Add them, or name other columns."
             if near := unlike(absent, self.names):
                 remedy = f"{near}: rename one of them."
-            raise DataError(f"The columns of {self.who} have {got}. {remedy}")
+            raise DataError(f"The columns of {self.who} do not include {got}. {remedy}")
         return np.array([place[name] for name in wanted], dtype=np.int64)
 
 

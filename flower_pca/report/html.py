@@ -1,8 +1,8 @@
 """The building blocks of a report: the head of the page with its style sheet, facts, tables and pictures.
 
-The page loads no other files and runs no script. It is light or dark like the reader's system, and light in print. It
-is as wide as the window. In a narrow window, tables have smaller letters and break long words, so that no text is cut
-off.
+The page loads no other files and runs no script. It follows the light or dark theme of the reader's system, and is
+light in print. It adapts to the width of the window. In a narrow window, tables use smaller type and break long words,
+so that no text is cut off.
 """
 
 from __future__ import annotations

@@ -660,8 +660,8 @@ class PCAResult:
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
-                f"The other components must be rows of {labels.count(self.n_features_in_, 'feature')}, but have shape "
-                f"{rows.shape}. Transpose them."
+                f"The other components have shape {rows.shape}, but must be rows of "
+                f"{labels.count(self.n_features_in_, 'feature')}. Give components of the same features, one per row."
             )
         angles = linalg.principal_angles(self.axes[0], linalg.orth(rows.T))
         return float(angles[-1])
@@ -1087,7 +1087,7 @@ def fields_of(model: Model) -> dict[str, Any]:
             *hints_of_constants(model.scale, model.sizes, model.n, names),
             *hints_of_strands(names),
             *hints_of_linkage(components, names),
-            *hints_of_sites(site_share, sites, model.n),
+            *hints_of_sites(site_share, sites, model.n, model.scale),
             *outlying,
             *few,
         ),

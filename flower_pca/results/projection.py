@@ -384,7 +384,7 @@ class Scaling(Packet):
         return np.concatenate(list(self.in_frame(X).dense()))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return standardized rows, as `transform` returns them, in their original units, (n, d)."""
+        """Convert rows that `transform` has standardized back to their original units, as an array of shape (n, d)."""
         return np.asarray(np.asarray(X) * self.scale_ + self.mean_)
 
     def table(self) -> str:

@@ -545,7 +545,7 @@ class LocalData(Operator):
 
     @property
     def _follows_from_spread(self) -> bool:
-        """Whether X'X is formed from X'X about the rows' own mean."""
+        """Whether X'X in the frame is derived from the scatter matrix of the rows about their own mean."""
         return not (self.sparse or self._once) and self.d <= self.n and not self.missing
 
     @functools.cached_property

@@ -35,7 +35,7 @@ class WholeCounts:
         # For entries w of W and v of V, sums of 2 |w| or |v| over all columns stay below 2^52. So the mean of a
         # column of Y can be subtracted without exceeding 53 bits.
         self._across = _EXACT - 1 - self.d.bit_length()
-        # A sum of twice a digit over all people stays below 2^53.
+        # Digits are so small that the sum of 2 x digit over all people stays below 2^53.
         self._bits = _EXACT - self.n.bit_length()
         self._count = -(-(_EXACT + 1) // self._bits)
 

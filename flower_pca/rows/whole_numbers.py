@@ -45,8 +45,8 @@ class WholeRows:
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
             raise DataError(
-                f"The rows of {who} are too many for exact products: {labels.count(most, 'entry')} in a row or "
-                "column. Split the rows between several nodes."
+                f"The table of {who} is too large for exact products: one row or column has "
+                f"{labels.count(most, 'entry')}. Split the rows among several nodes."
             )
 
     @functools.cached_property

@@ -103,7 +103,8 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
         return result
     names = labels.tuple_of(result.feature_names_in_)
     most = faults.BARE if names is None else faults.CHEAP
-    of_sites = [*map(Sentence, hints_of_sites(result.site_share_, result.sites_, result.n_samples_))]
+    scale = result.config.get("scale")
+    of_sites = [*map(Sentence, hints_of_sites(result.site_share_, result.sites_, result.n_samples_, scale))]
     of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
     alone: int | None = None
     if of_columns:

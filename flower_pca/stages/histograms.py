@@ -345,8 +345,8 @@ def _check(arrays: Arrays, data: LocalData) -> None:
     q = 0 if known is None or not known.changes_rows else known.adjusted
     if inverse is not None and inverse.shape != (q, q):
         raise ProtocolError(
-            f"A message for monitor needs products of {labels.count(q, 'covariate')}, but has the shape "
-            f"{inverse.shape}. {OTHER_SERVER}"
+            f"The array inverse of a message for monitor has the shape {inverse.shape}, but with "
+            f"{labels.count(q, 'covariate')} it must have the shape ({q}, {q}). {OTHER_SERVER}"
         )
     alone = len(values) == 0 and variances.shape == Z.shape[1:]
     left_out = values.shape == Z.shape[1:] and 0 < len(variances) <= len(values) and rows >= max(_LEAST_ROWS, data.n)

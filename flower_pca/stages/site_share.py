@@ -123,8 +123,11 @@ def beyond_chance(share: Array, sites: int, rows: int) -> Array:
     return np.asarray(matters & (p < _LEVEL / len(share)))
 
 
-def hints_of_sites(share: Array | None, sites: int | None, rows: int) -> list[str]:
-    """Return a hint about the components that differ between sites, if there are any."""
+def hints_of_sites(share: Array | None, sites: int | None, rows: int, scale: str | None) -> list[str]:
+    """Return a hint about the components that differ between sites, if there are any.
+
+    Sites can only be adjusted or harmonized without a scale, or with scale="std".
+    """
     if share is None or sites is None:
         return []
     far = np.flatnonzero(beyond_chance(share, sites, rows))
@@ -135,8 +138,10 @@ def hints_of_sites(share: Array | None, sites: int | None, rows: int) -> list[st
     components, them = ("Component", "it") if len(far) == 1 else ("Components", "them")
     verb = "differs" if len(far) == 1 else "differ"
     chance = (sites - 1) / (rows - 1)
+    otherwise = ""
+    if scale in (None, "std"):
+        otherwise = f", or run with {option('adjust', [SITE])} or {option('harmonize', 'combat')}"
     return [
         f"{components} {which} {verb} between sites: {shares} of the variance along {them} lies between the {sites} "
-        f"sites, but only {chance:.1%} would by chance. Compare rows of the same site only, or run with "
-        f"{option('adjust', [SITE])} or {option('harmonize', 'combat')}."
+        f"sites, but only {chance:.1%} would by chance. Compare rows of the same site only{otherwise}."
     ]

@@ -177,7 +177,7 @@ class Errors(Stage[ErrorsState]):
         up = {"n": np.array(data.n), "sites": np.array(1), **squares}
         for within, between in zip(_WITHIN, _BETWEEN, strict=True):
             up[between] = sums[within] ** 2
-            if data.n > 1:  # A single row has no mean to subtract.
+            if data.n > 1:  # Subtracting the mean divides by n - 1, so it needs at least two rows.
                 spread = np.maximum(up[within] - up[between] / data.n, 0.0)
                 up[within] = spread * (data.n / (data.n - 1))
         return up, memory

@@ -90,7 +90,7 @@ def test_more_steps_than_are_kept_are_not_looked_for(tmp_path):
     path.with_name("run.npz.steps").unlink()
     for many in ({"kept": 10**12}, {"kept": 10**12, "count": 10**12}, {"width": 2**62}, {"kept": -1}, {"width": -5}):
         files.write(path, transport.kind, {**header, "steps": {**header["steps"], **many}}, arrays)
-        with pytest.raises(FlowerPCAError, match=r"is not a tracking checkpoint|do not belong to the checkpoint"):
+        with pytest.raises(FlowerPCAError, match=r"is not a tracking checkpoint|not belong to the checkpoint"):
             drive(*arriving(X), checkpoint=path)
 
 

@@ -154,7 +154,7 @@ def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
     monkeypatch.setattr(whole_numbers, "_SUM", whole_numbers._ENTRY + 3)
     with pytest.raises(DataError) as caught:
         WholeRows(sparse.csr_array(np.ones((9, 2))), np.zeros(2), "this node")
-    wanted = "The rows of this node are too many for exact products: 9 entries in a row or column. "
+    wanted = "The table of this node is too large for exact products: one row or column has 9 entries. "
     assert str(caught.value).startswith(wanted)
 
 

@@ -213,7 +213,7 @@ ARCHIVE = [
     ),
     Refused(
         {"npz": {"X": SQUARES, "columns": np.array(["a", "b", "c"])}, "columns": ["dose"]},
-        "x.npz have no 'dose', only",
+        "x.npz do not include 'dose', only",
         DataError,
     ),
 ]

@@ -114,7 +114,7 @@ BY_NAME = [
             (
                 [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])],
                 {"columns": NAMES},
-                "^The columns of client 2 have no 'beat', only age",
+                "^The columns of client 2 do not include 'beat', only age",
             ),
             (
                 [*ALIKE_NAMED[:2], GOOD[50:, :4]],
@@ -256,7 +256,7 @@ ESTIMATED = [
                 "columns selects columns by name, but X, an array of shape (60, 4), has no column names. Give data",
                 ConfigError,
             ),
-            (OF_PANDAS, {"columns": ["dose"]}, "The columns of X have no 'dose', only", DataError),
+            (OF_PANDAS, {"columns": ["dose"]}, "The columns of X do not include 'dose', only", DataError),
             (OF_PANDAS, {"columns": ["age", "age"]}, "columns has 'age' more than once.", ConfigError),
             (
                 OF_PANDAS.assign(site=SITES),

@@ -172,7 +172,8 @@ RESULT = [
     ),
     Refused(
         {"act": "angle_to", "given": TWO[0][:12, :3]},
-        "^The other components must be rows of 12 features, but have shape (12, 3). Transpose them.$",
+        "^The other components have shape (12, 3), but must be rows of 12 features. Give components of the same "
+        "features, one per row.$",
     ),
     Refused({"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given has ", DataError),
     Refused(

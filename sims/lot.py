@@ -118,10 +118,11 @@ def section() -> str:
     lines = ["## Drawn by lot, and run again", ""]
     lines += [
         f"On {lot.date}, we drew {len(lot.runs)} of the {lot.of} programs that take at most {MINUTES:g} minutes (seed "
-        f"{lot.seed}) and ran them with new seeds. A mean agrees if it passes Student's t-test and an F-test at "
-        f"{spread.LEVEL:.1%}. A span agrees if it lies within the recorded span, widened by its own width. Any other "
-        "number, and a mean whose deviation is more than half of it, agrees if it is off by no more than the *swing* "
-        "of its row.",
+        f"{lot.seed}) and ran them with new seeds. The column *within* counts the numbers that agree with the recorded "
+        f"ones. A mean agrees if it passes Student's t-test and an F-test at {spread.LEVEL:.1%}. A span such as *3..7* "
+        "agrees if it lies within the recorded span, widened by its own width. All other numbers, and means whose "
+        "deviation is more than half of the mean, agree if they differ by no more than the *swing* of their row. "
+        "Numbers for which no spread is recorded are not counted in *within*.",
         "",
         "| program | seeds | numbers | within | outside (row, column: recorded, new) |",
         "|---|---|---|---|---|",

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+from flower_pca.base.labels import series
 from sims import claims, lot
 from sims.cards import Card, Paper
 from sims.catalogue import ITEMS, PAPERS, Item
@@ -45,8 +46,9 @@ The cause of a difference is one of four:
 | the data | The paper's data are not published or not available. |
 | the paper | The paper's words do not produce its numbers, or its statement does not hold for its problem. |
 
-Most numbers come from five or ten seeds and are printed with their spread: as *3..7*, the least and the most of the
-seeds, which is one number if all seeds agree, or as a mean with its deviation in brackets. Other tables have a column
+Most numbers come from five or ten seeds, and are printed with their spread in one of two ways. *3..7* is the smallest
+and the largest number of all seeds (a single number if all agree). *3 (0.2)* is the mean over the seeds, with the
+standard deviation in brackets. Other tables have a column
 *swing*: the number of a single seed is at most this factor larger or smaller than the number of its row. A *-* means
 that single seeds differ in the last digit at most. *One seed* means that no spread is known. The line below a
 table names its seeds.
@@ -263,11 +265,12 @@ def _summary() -> str:
     counted = Counter(agreement(item) for item in ITEMS if not item.beside)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
     had = [item for item in runnable if marked(item).startswith("all")]
-    words = ", ".join(f"{counted[how]} {how}" for how in (*AGREEMENTS, UNRUN) if counted[how])
-    first = f"We ran {len(found)} of {len(runnable)} items. {whole} match the paper in data, size, algorithm and "
+    words = series([f"*{how}* for {counted[how]}" for how in (*AGREEMENTS, UNRUN) if counted[how]])
+    every = "all" if len(found) == len(runnable) else f"{len(found)} of"
+    first = f"We ran {every} {len(runnable)} items. {whole} runs match the paper in data, size, algorithm and "
     first += f"repetitions. In {len(had) - whole} more only the data differ, because they are not published or not "
     first += "available."
-    return f"{first} Verdicts: {words}.\n"
+    return f"{first} The verdict is {words}.\n"
 
 
 def _overview(items: list[Item]) -> str:

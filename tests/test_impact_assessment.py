@@ -290,7 +290,7 @@ def test_what_is_kept_is_bounded_by_the_numbers_of_the_table():
     page = text("docs/data-protection.md")
     assert (folders.MOST_RUNS, "sixteen newer runs" in page) == (16, True)
     assert f"there are {small_cells._RUNS} other versions of the rows or rules" in page
-    assert f"Of more than {record._MOST:,} runs in a month" in text("docs/privacy.md")
+    assert f"A month has lines for at most {record._MOST:,} runs" in text("docs/privacy.md")
 
 
 def test_a_node_opens_no_connection_of_its_own(tmp_path, monkeypatch):

@@ -83,10 +83,7 @@ def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(how):
     tracemalloc.start()
     try:
         asked = {**MESSAGE, "width": 4000 if cut else 1000}
-        with pytest.raises(
-            RefusedError,
-            match="a node reserves memory by the rows of its batch, which are too few for this many columns",
-        ):
+        with pytest.raises(RefusedError, match="only memory in proportion to its batch, which has too few rows"):
             taken.ask("st_miss", asked)
         assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
         assert taken.ask("st_miss", {**asked, "width": 300})["S"].shape == (4000, 300)

@@ -378,7 +378,7 @@ def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(
 def test_where_all_ask_for_signatures_one_that_does_not_sign_ends_the_run(six_keys, handed_out):
     rules = [{"sign_key": path, "trusted_keys": handed_out} for path in six_keys.nodes[:3]]
     with pytest.raises(
-        NotEnoughNodes, match=r"The first missing client is \d+: This node's trusted_keys require that every peer signs"
+        NotEnoughNodes, match=r"The first missing client is \d+: The peer at position \d has not signed its keys"
     ):
         strategies.SSI(n_components=2, mask=True).fit(grid_with_rules([*rules, {}]))
 

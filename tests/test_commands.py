@@ -28,7 +28,22 @@ from flower_pca.masking.identity import Identity
 
 BIN = Path(sys.executable).parent
 # Options that are checked one by one below
-SYSTEM = {"cat", "cd", "docker", "git", "kill", "openssl", "pip", "ssh-keygen", "systemctl", "tar", "export", "."}
+SYSTEM = {
+    "cp",
+    "gpg",
+    "cat",
+    "cd",
+    "docker",
+    "git",
+    "kill",
+    "openssl",
+    "pip",
+    "ssh-keygen",
+    "systemctl",
+    "tar",
+    "export",
+    ".",
+}
 FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode", "build", "list", "stop")}
 PYTHON = {"python", "python3.11", ".venv/bin/python"}
 TOOLS = {".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/codespell"}

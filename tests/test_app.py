@@ -101,7 +101,7 @@ def test_a_result_for_which_there_is_no_room_is_kept_among_temporary_files(app_r
 
 def test_nodes_with_rows_of_their_own_host_no_others(app_run, tmp_path):
     nodes, _ = deployed(tmp_path)
-    with pytest.raises(ConfigError, match=r"is a single client, but hosted=.* Leave hosted, or clients-per-node"):
+    with pytest.raises(ConfigError, match=r"is a single client, but hosted=.* Leave out hosted, or clients-per-node"):
         app_run(nodes, clients_per_node=3)
 
 

@@ -8,7 +8,10 @@ in `flower-pca list`: the first sentence of "Prefer it", and the options.
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import re
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -119,6 +122,7 @@ def _setting(setting: Setting) -> str:
     return f"| `{setting.key}` | {f'`{default}`' if default else ''} | {setting.words} |"
 
 
+_ROW = re.compile(r"^\| \[`([^`]+)`\]\(api/([\w.]+)\.md\) \| .* \|$", re.MULTILINE)
 FINDS = {RobustResult: "robust PCA", PersonalResult: "personalized PCA", TripleResult: "both at once"}
 TABLES = {
     "docs/choosing.md": choosing,
@@ -159,6 +163,27 @@ def _named(text: str) -> str:
     return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", text)
 
 
+def api() -> dict[str, str]:
+    """Return the pages of the API: one for each name in the tables of docs/reference.md, these tables, and the menu."""
+    paths = list[str]()
+
+    def row(found: re.Match[str]) -> str:
+        name, path = found[1], found[2]
+        paths.append(path)
+        about, _, _ = (inspect.getdoc(pydoc.locate(path)) or "").partition("\n\n")
+        return f"| [`{name}`](api/{path}.md) | {' '.join(about.split()).replace('|', '&#124;')} |"
+
+    pages = {"docs/reference.md": _ROW.sub(row, written("docs/reference.md"))}
+    pages |= {f"docs/api/{path}.md": f"::: {path}\n    options:\n      heading_level: 1\n" for path in paths}
+    listed = ", ".join(f"api/{path}.md" for path in sorted(paths, key=lambda path: path.rpartition(".")[2].lower()))
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages["mkdocs.yml"] = re.sub(r"(- Classes and functions:) .*", rf"\1 [{listed}]", menu)
+    return pages
+
+
 if __name__ == "__main__":
-    for page in TABLES:
-        (ROOT / page).write_text(written(page), encoding="utf-8")
+    pages = {page: written(page) for page in TABLES} | api()
+    shutil.rmtree(ROOT / "docs/api", ignore_errors=True)
+    (ROOT / "docs/api").mkdir()
+    for page, text in pages.items():
+        (ROOT / page).write_text(text, encoding="utf-8")

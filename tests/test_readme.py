@@ -229,6 +229,15 @@ def test_contributing_sets_up_with_the_same_steps():
     assert [step for step in setup if step not in STEPS] == []
 
 
+def test_the_pages_of_the_api_are_made_from_the_docstrings():
+    pages = tables.api()
+    for page, said in pages.items():
+        assert text(page) == said, page  # else: python .ci/tables.py
+    made = {page for page in pages if page.startswith("docs/api/")}
+    assert made == {f"docs/api/{path.name}" for path in (ROOT / "docs/api").iterdir()}
+    assert len(made) > 80
+
+
 @pytest.mark.parametrize("page", tables.TABLES)
 def test_the_tables_of_algorithms_are_those_of_the_registry(page):
     assert text(page) == tables.written(page)  # else: python .ci/tables.py

@@ -88,7 +88,9 @@ def test_a_client_that_comes_back_does_so_by_a_new_set_up():
 
 def test_too_few_uploads_end_the_run():
     run = Run(FIVE, "ssi", masks=SINGLE).until("upload", 1)
-    with pytest.raises(NotEnoughNodes, match="Too few clients uploaded their part of a masked sum: 2, but at least 3 are needed"):
+    with pytest.raises(
+        NotEnoughNodes, match="Too few clients uploaded their part of a masked sum: 2, but at least 3 are needed"
+    ):
         run.step(silent={0, 1, 4})
 
 

@@ -186,7 +186,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     more = simulate("exact_per_pca(local_components=2)", parts, n_components=2)
     for algorithm, arrays, message in [
         ("per_pca(max_rounds=5)", result.local[1], "belongs to another run (per_pca instead of exact_per_pca)."),
-        (more.algorithm, more.local[1], "has 2 local components, but the run of the result allows at most 1."),
+        (more.algorithm, more.local[1], "has 2 local components, but the result's run allows at most 1."),
     ]:
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
         path = str(files.write(tmp_path / "own.npz", "own result", header, arrays))
@@ -260,7 +260,7 @@ def test_a_new_site_is_scored_by_what_its_rows_tell_if_sites_were_harmonized(fol
     code, _, err = flower_pca(capsys, "transform", *given, "-o", scores)
     if not reference.harmonized_by_:
         assert code == 2
-        assert "--fit-local is for runs with --harmonize" in err
+        assert "so --fit-local cannot be used" in err
         return
     np.testing.assert_allclose(
         np.load(scores), reference.harmonize(tables["b"][:30]).transform(tables["b"][:30]), atol=1e-9

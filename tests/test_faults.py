@@ -353,7 +353,7 @@ def test_a_silent_federation_ends():
     grid = grid_of(SHARDS)
     grid.tamper = lambda message, reply: None
     with pytest.raises(
-        NotEnoughNodes, match=r"5 left out, the first because: no answer within 0\.1 s: it has answered no"
+        NotEnoughNodes, match=r"has excluded 5, the first because: no answer within 0\.1 s: it has answered no"
     ):
         strategy("ssi", round_timeout=0.1).fit(grid)
     assert set(grid.counts.values()) == {2}

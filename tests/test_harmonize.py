@@ -480,7 +480,7 @@ def test_what_cannot_be_harmonized_is_named():
     fixed = [table.assign(field=float(i)) for i, table in enumerate(tables)]
     with pytest.raises(DataError, match="do not vary within any site: field"):
         simulate("krylov", fixed, n_components=1, harmonize="combat", keep="field")
-    with pytest.raises(DataError, match="Within sites, x00 do not vary"):
+    with pytest.raises(DataError, match="Within sites, there is no variation in x00"):
         simulate("krylov", [t.assign(x00=float(i)) for i, t in enumerate(tables)], n_components=1, harmonize="combat")
     with pytest.raises(ConfigError, match="keep works only with harmonize"):
         simulate("krylov", tables, n_components=1, keep="age")

@@ -139,7 +139,7 @@ def test_a_set_of_clients_that_keeps_changing_is_said_with_the_first_reason():
 def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not(monkeypatch):
     grid, seen = grid_of(SHARDS, max_messages=1), []
     grid.tamper = lambda message, reply: seen.append(reply) or reply
-    with pytest.raises(NotEnoughNodes, match="5 left out, the first because: This node answers at most"):
+    with pytest.raises(NotEnoughNodes, match="has excluded 5, the first because: This node answers at most"):
         patient_strategy("krylov").fit(grid)
     answers = [wire.read_reply(reply.content, "train") for reply in seen]
     assert [answer.lasting for answer in answers if answer.refusal] == [True] * 5

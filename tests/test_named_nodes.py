@@ -159,7 +159,7 @@ def test_no_cell_and_no_path_of_a_file_gets_out():
     assert "Bonn" not in text
     assert "ann" not in text
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS], share_names=False))
-    assert "1 column of this node has text, which a PCA cannot use." in text
+    assert "1 column of this node contains text, which a PCA cannot use." in text
     assert "city" not in text
 
 

@@ -53,7 +53,7 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         got += what
         raise DataError(
             f"The first line of {file} may be names or values: it has {got}. Write csv(path={str(file)!r}, "
-            "header=True) or header=False, whichever is right. For a folder, set header in folder(...) instead.",
+            "header=True) or header=False, whichever is right. For a folder, write folder(..., header=True).",
             place=str(file),
         )
 

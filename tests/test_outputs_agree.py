@@ -104,8 +104,8 @@ def test_one_thing_is_not_several():
 def test_captions_of_a_run_with_noise_say_what_may_be(noisy_result, tmp_path):
     read = Reader(report_page(noisy_result, tmp_path, shards=SHARDS))
     captions = [image["alt"] for image in read.images]
-    assert captions[0].startswith("How much of the total variance may lie along each component")
-    assert "How much the first components may explain together: anything within the band." in captions
+    assert captions[0].startswith("The share of the total variance that each component may explain")
+    assert "The share that the first components may explain together: any value within the band." in captions
     assert not any("lies along" in caption for caption in captions)
     assert any("the privacy budget does not cover them" in words for words in read.text["p"])
     plain = Reader(report_page(noisy_result, tmp_path))

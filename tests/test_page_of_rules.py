@@ -200,7 +200,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["min-rows"], "A rule is written as key=value, and 'min-rows' is not. Write 'min-rows=50"),
+        (["min-rows"], "A rule is written as key=value, unlike 'min-rows'. For example: 'min-rows=50"),
         (
             ["masked-only=yes"],
             "The value of a rule must be true, false, a number, or text in quotation marks, but this one cannot be "

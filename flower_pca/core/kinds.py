@@ -329,7 +329,7 @@ _TABLE: Final = {
     # This is a sum of squares of the rows, or of their residuals.
     "SQUARES": Kind(
         "squares",
-        "the sum of squares of the rows outside the span of a basis that the server chooses",
+        "the sum of squares of the rows outside a basis that the server chooses",
         bound=_squares,
         within_trace=True,
     ),

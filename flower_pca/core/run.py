@@ -294,7 +294,7 @@ class Run:
         """Record that clients have lost the state that they keep for the run."""
         self.position = self.position.after_loss()
 
-    def count_mask_noise(self, noise: float) -> None:
+    def count_dither(self, noise: float) -> None:
         """Record the length of the error of C z that the noise of a masked sum causes, for a vector z of length 1."""
         if self.position.role is Role.ALGORITHM:
             model = self.position.model

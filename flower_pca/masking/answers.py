@@ -80,7 +80,7 @@ class Layout:
         limits = {name: np.array(bounds[name], dtype=np.float64) for name in shapes}
         whole = frozenset(name for name, part in parts.items() if part.kind.whole)
         of_products = [limits[name] for name, part in parts.items() if part.kind is Kind.GRAM or part.kind.product]
-        of_entry = max((fixed.noise_of_sum(bound, clients) for bound in of_products), default=0.0)
+        of_entry = max((fixed.dither_of_sum(bound, clients) for bound in of_products), default=0.0)
         return cls(shapes, limits, clients, whole, float(np.sqrt(columns)) * of_entry)
 
     @property

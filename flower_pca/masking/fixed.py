@@ -124,7 +124,7 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
             raise ProtocolError(f"The bounds of this masked sum do not follow from its noise. {messages.ASK_SERVER}")
 
 
-def noise_of_sum(bound: Array, clients: int) -> float:
+def dither_of_sum(bound: Array, clients: int) -> float:
     """Return the standard deviation of the rounding noise in one entry of a sum over this number of clients."""
     exponent = int(_exponents(bound, clients).min()) if bound.all() else _FRACTION
     return math.ldexp(_NOISE_STEPS * math.sqrt(clients), -exponent)
@@ -184,7 +184,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         # A number may be so large that a float cannot represent fractions of a step. Its fraction is then 0, and all of
         # the noise is still added.
         rest = np.floor(steps)
-        return _spread(rest, _add_noise(steps, rest, bits), clients)
+        return _spread(rest, _dither(steps, rest, bits), clients)
     rows = _rows(a)
     whole = np.empty(rows.shape, dtype=np.int64)
     exponents = np.broadcast_to(_exponents(bound, clients), a.shape).reshape(rows.shape)
@@ -194,7 +194,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         steps = np.ldexp(rows[part], exponents[part])
         rest = np.floor(steps)
         out = whole[part]
-        np.add(rest.astype(np.int64), _add_noise(steps, rest, bits), out=out)
+        np.add(rest.astype(np.int64), _dither(steps, rest, bits), out=out)
     return whole.ravel().view(np.uint64)
 
 
@@ -203,7 +203,7 @@ def _rows(a: Array) -> Array:
     return a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
-def _add_noise(steps: Array, rest: Array, bits: Bits) -> Array:
+def _dither(steps: Array, rest: Array, bits: Bits) -> Array:
     """Return the fractions of steps plus noise, rounded to whole steps. The noise is not added to the whole part."""
     steps -= rest
     steps += _NOISE_STEPS * normals(steps.size, bits).reshape(steps.shape)

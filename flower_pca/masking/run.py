@@ -266,7 +266,7 @@ class Masked(WrappedRun):
         self._heard = frozenset(uploaded)
         try:
             sums = self._layout.sums(group.total(answers))
-            self._run.count_mask_noise(self._layout.noise)
+            self._run.count_dither(self._layout.noise)
             came.append(Sum(uploaded, self._carried.number, sums, self._declined))
             self._course = group.kept
         except ProtocolError as error:

@@ -168,7 +168,7 @@ HOLDS = {  # For each array of an answer: a check that it is what the page says
     "the number of rows": lambda told: told.near(told.n),
     "numbers of clients, or of entries that meet a condition": whole_number,
     "single numbers such as a weight or a step size": a_figure,
-    "the sum of squares of the rows outside the span of a basis that the server chooses": residual,
+    "the sum of squares of the rows outside a basis that the server chooses": residual,
     "a mean of squares of the rows, or of their parts outside the span of a basis": a_figure,
     "the mean and the sum of squared deviations of each column": by_column,
     "the number, the sums and the squares of clipped rows": moments_of,

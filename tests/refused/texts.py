@@ -185,7 +185,7 @@ TEXT_FILE = [
                 None,
                 "The first line of /.*/x.csv may be names or values: it has an empty cell and different whole "
                 "numbers. Write csv(path='/.*/x.csv', header=True) or header=False, whichever is "
-                "right. For a folder, set header in folder(...) instead.",
+                "right. For a folder, write folder(..., header=True).",
             ),
             (TWICE, "columns=['a']", "but there is 'a' more than once. Give each a different name"),
             (TWICE, "beside=['a']", "but there is 'a' more than once. Give each a different name"),

@@ -126,7 +126,7 @@ def test_pictures_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert pictures(parts, tmp_path / "parts.png", shape=(3, 4)).read_bytes()[:4] == PNG
     with pytest.raises(ConfigError, match=r"^labels has .* entries, but there are 5 clients"):
         client_map(rho, tmp_path / "no.png", labels=[1])
-    for bad in ([], parts):
-        with pytest.raises(ConfigError, match="Images of 3 x 3 pixels have 9 values"):
+    for bad, why in (([], "There are no images to draw"), (parts, "Images of 3 x 3 pixels have 9 values")):
+        with pytest.raises(ConfigError, match=why):
             pictures(bad, tmp_path / "no.png", shape=(3, 3))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["map.png", "parts.png"]

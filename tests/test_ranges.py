@@ -60,7 +60,7 @@ def test_clip_and_columns_follow_from_the_ranges_alone():
     one, other = (simulate("auto", ranged_tables(seed=seed), n_components=1, dp=ranged(5.0)) for seed in (0, 9))
     assert one.privacy.clip == other.privacy.clip == pytest.approx(np.sqrt(3) / 2)
     assert one.algorithm.startswith("covariance")
-    assert any(words.startswith("auto chose covariance, because a budget") for words in one.decisions)
+    assert any(words.startswith("auto chose covariance, because the result has less noise") for words in one.decisions)
     more = [table.assign(id=np.arange(len(table))) for table in ranged_tables()]
     assert simulate("auto", more, n_components=1, dp=ranged(5.0)).components_.tobytes() == one.components_.tobytes()
 

@@ -225,7 +225,8 @@ def _grouped(
     schema = getattr(opened, "schema_arrow", None) or opened.schema
     names = [labels.clean(name) for name in schema.names]
     beside = with_ids(beside, ids)
-    index = _index_of_pandas(schema) - {*(columns or ()), *beside}
+    asked = [name for given in (columns, beside) if isinstance(given, Sequence) for name in given]
+    index = [name for name in _index_of_pandas(schema) if name not in asked]
     features, apart, words = chosen(file, [name for name in names if name not in index], columns, beside)
     # Map each cleaned name to the name in the file.
     spelt = {name: schema.names[names.index(name)] for name in (*features, *apart) if name}

@@ -138,12 +138,12 @@ PROJECTION = [
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
         (
             files.to_bytes("projection", {}, {"components_": np.eye(2)}),
-            "The names of a projection are not all text: [None, None]. Ask the sender to send "
+            "Not all names of a projection are text: [None, None]. Ask the sender to send "
             "result.to_record() again.",
         ),
         (
             packed({"feature_names": 3}, components_=np.eye(2)),
-            "The names of a projection are not all text: ['', 3]. Ask the sender to send result.to_record() again.",
+            "Not all names of a projection are text: ['', 3]. Ask the sender to send result.to_record() again.",
         ),
         (
             packed(components_=np.eye(2) * np.nan),

@@ -138,8 +138,7 @@ PROJECTION = [
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
         (
             files.to_bytes("projection", {}, {"components_": np.eye(2)}),
-            "Not all names of a projection are text: [None, None]. Ask the sender to send "
-            "result.to_record() again.",
+            "Not all names of a projection are text: [None, None]. Ask the sender to send result.to_record() again.",
         ),
         (
             packed({"feature_names": 3}, components_=np.eye(2)),

@@ -126,7 +126,7 @@ def test_a_round_without_an_answer_keeps_basis_and_threshold() -> None:
             if session.history[-1].stage == algorithm.name:
                 seen.append((arrays["state.attempt.U"].copy(), header["state"]["attempt"]["lam"]))
 
-        with pytest.raises(Exception, match="left out"):  # Nodes that do not answer twice are not asked again.
+        with pytest.raises(Exception, match="has excluded 6"):  # Nodes that do not answer twice are not asked again.
             strategy.fit(grid, on_round=look)
     (before, lam), (after, same) = seen[2], seen[3]
     np.testing.assert_array_equal(before, after)

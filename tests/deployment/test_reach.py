@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
 
 
 @pytest.fixture
-def stranger(federation, tmp_path):
+def command_of_a_stranger(federation, tmp_path):
     """Calls `flwr` in a folder and with a home of its own, which has the address and the public certificate only."""
     home = tmp_path / "home"
     home.mkdir()
@@ -33,25 +33,27 @@ def stranger(federation, tmp_path):
     return call
 
 
-def test_whoever_reaches_the_port_registers_a_node(federation, stranger, tmp_path):
+def test_whoever_reaches_the_port_registers_a_node(federation, command_of_a_stranger, tmp_path):
     made = keys.write(tmp_path / "keys", nodes=1)
     federation.present()
-    said = json.loads(stranger("supernode", "register", str(made.publics[0]), "pca", "--format", "json"))
+    said = json.loads(command_of_a_stranger("supernode", "register", str(made.publics[0]), "pca", "--format", "json"))
     try:
         node = federation.start_node(0, key=made.nodes[0]).connected()
         assert node.id == int(said["node-id"])
         node.terminate()
     finally:
-        stranger("supernode", "unregister", str(said["node-id"]), "pca")
+        command_of_a_stranger("supernode", "unregister", str(said["node-id"]), "pca")
 
 
-def test_the_result_is_written_where_the_superlink_runs_for_whoever_starts_a_run(federation, stranger, tmp_path):
+def test_the_result_is_written_where_the_superlink_runs_for_whoever_starts_a_run(
+    federation, command_of_a_stranger, tmp_path
+):
     """A relative path is one of the SuperLink's folder, and not of the folder in which `flwr run` was called."""
     federation.present(0, 1)
     asked = 'output="of-a-stranger" n-components=2 min-nodes=2'
-    said = stranger("run", str(ROOT / "hub"), "pca", "--run-config", asked, "--stream")
+    said = command_of_a_stranger("run", str(ROOT / "hub"), "pca", "--run-config", asked, "--stream")
     identity = re.search(r"Successfully started run (\d+)", said)[1]
-    (run,) = json.loads(stranger("ls", "--run-id", identity, "--format", "json", "pca"))["runs"]
+    (run,) = json.loads(command_of_a_stranger("ls", "--run-id", identity, "--format", "json", "pca"))["runs"]
     assert run["status"] == "finished:completed", said
     result = PCAResult.load(federation.folder / "of-a-stranger/result.npz")
     assert result.n_samples_ == sum(len(federation.shards[i]) for i in range(2))

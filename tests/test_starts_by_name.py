@@ -81,7 +81,10 @@ def test_scikit_learn_takes_no_part_of_a_result_of_parties():
     result = simulate(
         "krylov", [TABLES[0][:, :3], TABLES[0][:, 3:]], n_components=2, partitioned_by="columns", hide_local=[0]
     )
-    with pytest.raises(ConfigError, match="Only 1 of 2 parties have shared their loadings, but all of them are needed"):
+    with pytest.raises(
+        ConfigError,
+        match="Only 1 of 2 parties have shared their loadings, but this method needs the loadings of all parties",
+    ):
         to_sklearn(result)
 
 

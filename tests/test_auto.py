@@ -14,7 +14,7 @@ from flower_pca.algorithms.covariance import Auto, Covariance
 from flower_pca.algorithms.krylov import Krylov
 from flower_pca.clients import Rules, client_app
 from flower_pca.core.drive import OnRound, drive
-from flower_pca.simulation.here import Shards
+from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.strategies import PCAStrategy
 

@@ -13,7 +13,7 @@ from flower_pca.algorithms.rehearsal import rehearse
 from flower_pca.base import linalg
 from flower_pca.core.drive import OnRound, drive
 from flower_pca.core.model import Model
-from flower_pca.simulation.here import Shards
+from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.strategies import PCAStrategy
 

@@ -9,7 +9,7 @@ from results import assert_close, assert_same_bits
 
 from flower_pca import AirChannel, assembly, simulate
 from flower_pca.core.drive import OnRound, drive
-from flower_pca.simulation.here import Shards
+from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.strategies import PCAStrategy
 

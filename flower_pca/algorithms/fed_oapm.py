@@ -177,9 +177,9 @@ class FedOAPM(Iterative[FedOAPMState]):
         # Between two QRs, the block is not orthonormal.
         return linalg.orth(state.power.block)
 
-    def room(self, state: FedOAPMState) -> float:
+    def rounding_allowed(self, state: FedOAPMState) -> float:
         # Between two QRs, columns become nearly parallel. Their small differences leave no room for rounding errors.
-        return state.progress.room if self.qr_every == 1 else 0.0
+        return state.progress.rounding_allowed if self.qr_every == 1 else 0.0
 
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
         return {**super().metrics(state), "lambda_1": state.value}

@@ -64,18 +64,18 @@ class Basis:
         """Return the basis extended by a block. `most` is the maximum number of columns of a basis."""
         d, m = self.columns.shape
         end = m + block.shape[1]
-        room = self.__dict__.get("room")
+        reserved = self.__dict__.get("reserved")
         # If this basis was extended before, the memory after its last column is already in use.
-        if room is None or room.used != m or end > room.array.shape[1]:
-            room = _Room(np.empty((d, max(end, most)), order="F"))
-            room.array[:, :m] = self.columns
+        if reserved is None or reserved.used != m or end > reserved.array.shape[1]:
+            reserved = _Reserved(np.empty((d, max(end, most)), order="F"))
+            reserved.array[:, :m] = self.columns
         # The copy converts row order to column order. A few rows at a time fit into the processor's cache.
         for i in range(0, d, _ROWS):
-            room.array[i : i + _ROWS, m:end] = block[i : i + _ROWS]
-        room.used = end
-        longer = Basis(room.array[:, :end])
+            reserved.array[i : i + _ROWS, m:end] = block[i : i + _ROWS]
+        reserved.used = end
+        longer = Basis(reserved.array[:, :end])
         # The reserved memory is not a field, because a checkpoint keeps only the columns.
-        object.__setattr__(longer, "room", room)
+        object.__setattr__(longer, "reserved", reserved)
         return longer
 
     def beside(self, S: Array) -> Array:
@@ -83,10 +83,10 @@ class Basis:
 
         If possible, the copy uses memory reserved for later columns, because allocation takes longer than copying.
         """
-        room, m = self.__dict__.get("room"), self.columns.shape[1]
-        if room is None or room.used != m or m + S.shape[1] > room.array.shape[1]:
+        reserved, m = self.__dict__.get("reserved"), self.columns.shape[1]
+        if reserved is None or reserved.used != m or m + S.shape[1] > reserved.array.shape[1]:
             return np.array(S, dtype=np.float64, order="F")
-        copy: Array = room.array[:, m : m + S.shape[1]]
+        copy: Array = reserved.array[:, m : m + S.shape[1]]
         copy[:] = S
         return copy
 
@@ -96,7 +96,7 @@ class Basis:
 
 
 @dataclass
-class _Room:
+class _Reserved:
     """An array with memory reserved for further columns, and the number of columns in use."""
 
     array: Array
@@ -412,7 +412,7 @@ class Krylov(Iterative[KrylovState]):
     def server(self, state: KrylovState, total: Arrays, answered: frozenset[int]) -> KrylovState:
         return self._absorb(state, total["S"], rounds=1)
 
-    def room(self, state: KrylovState) -> float:
+    def rounding_allowed(self, state: KrylovState) -> float:
         # No rounding error is allowed while random columns must reveal hidden directions. The eigenvalues of these
         # directions may be small compared with the first eigenvalue.
         if state.warm or state.fraction is not None or not state.reach > 0.0:

@@ -213,8 +213,8 @@ class SSI(Iterative[SSIState]):
     def unsent(self, state: SSIState) -> Array:
         return state.block
 
-    def room(self, state: SSIState) -> float:
-        return state.progress.room
+    def rounding_allowed(self, state: SSIState) -> float:
+        return state.progress.rounding_allowed
 
     def finish(self, state: SSIState, model: Model) -> Model:
         Z = state.averaged.block

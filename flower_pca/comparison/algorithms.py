@@ -22,7 +22,7 @@ from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, genotype_scale, merge
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import simulate
+from flower_pca.simulation.in_process import simulate
 from flower_pca.simulation.sites import clients_as_run
 
 LONG: Final = 1000  # the number of rounds from which an algorithm counts as slow

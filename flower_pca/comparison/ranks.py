@@ -19,7 +19,7 @@ from flower_pca.results.matching import arrange
 from flower_pca.results.personal import PersonalResult
 from flower_pca.rows.frame import Frame, fill_gaps
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.here import simulate
+from flower_pca.simulation.in_process import simulate
 from flower_pca.simulation.sites import sites_of
 
 

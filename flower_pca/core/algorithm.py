@@ -265,7 +265,7 @@ class Progress:
         )
 
     @property
-    def room(self) -> float:
+    def rounding_allowed(self) -> float:
         """The largest rounding error that does not slow down power steps, which reduce it like other errors.
 
         It is 0 if the error is unknown, or if the block may miss a larger direction.

@@ -352,7 +352,15 @@ class Run:
         frame = frame.with_names(model.wanted, model.split)
         if frame.covariates is not model.covariates and frame.covariates is None:
             frame = replace(frame, covariates=model.covariates)
-        message = Broadcast(stage.name, self.history.count, arrays, frame, to, personal, room=stage.room(now.state))
+        message = Broadcast(
+            stage.name,
+            self.history.count,
+            arrays,
+            frame,
+            to,
+            personal,
+            rounding_allowed=stage.rounding_allowed(now.state),
+        )
         for layer in self.layers:
             message = layer.ask(message, model, opening=opening)
         return message

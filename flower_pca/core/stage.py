@@ -104,7 +104,7 @@ class Broadcast:
     serves : str
         The stage for which the message is sent, if it is not `stage`. For example, the messages that set up masks name
         the stage whose answers the masks hide.
-    room : float
+    rounding_allowed : float
         The largest relative rounding error in the message and its answers that does not affect the result.
     """
 
@@ -117,7 +117,7 @@ class Broadcast:
     layers: Mapping[str, Arrays] = field(default_factory=dict)
     size: Callable[[Mapping[str, Array]], int] = field(default=nbytes, compare=False)
     serves: str = ""
-    room: float = 0.0
+    rounding_allowed: float = 0.0
 
     __repr__ = brief
 
@@ -408,7 +408,7 @@ class Stage(ABC, Generic[S]):
         """Return the arrays that individual clients get in addition to the common arrays, by client."""
         return {}
 
-    def room(self, state: S) -> float:
+    def rounding_allowed(self, state: S) -> float:
         """Return the largest relative rounding error in the next message and its answers that is harmless.
 
         0 means that numbers are sent in full precision.

@@ -10,7 +10,7 @@ Two kinds of arrays are rounded: blocks that the server sends after the opening,
 answer that consist of products. Rounding changes an entry by at most 2^-25 of its size (float32) or
 2^-12 (float16), and a sum of products by about the same share of its length. `FLOORS` contains the
 smallest tolerance for which this is accurate enough. A stage may allow a larger error in a particular
-message (`Stage.room`). As the components of `krylov` converge, a new block matters less, and the error of
+message (`Stage.rounding_allowed`). As the components of `krylov` converge, a new block matters less, and the error of
 its product may be larger (Bouras and Fraysse 2005). Power steps reduce earlier errors. Counts, peaks and
 numbers that are not in an array are sent with all 64 bits. The mean of the rows, m, is sent with as many
 bits as blocks, or with 32 bits, if the error n |m - m'|^2 of the rounded mean m' is negligible relative to
@@ -82,7 +82,7 @@ class Precision(Layer):
         """Return the message with the number of bits. Blocks and mean are rounded unless the message is an opening."""
         bits = self.bits
         if self.tol is not None and not opening:
-            bits = min(bits, fewest_within(message.room))
+            bits = min(bits, fewest_within(message.rounding_allowed))
         if not opening:
             # All messages have the same frame, so that clients center and scale their rows only once.
             message = replace(message, frame=self._frame(message.frame, model))

@@ -16,9 +16,9 @@ def fewest(tol: float) -> int:
     return min(bits for bits, least in FLOORS.items() if tol >= least)
 
 
-def fewest_within(room: float) -> int:
-    """Return the smallest number of bits with a relative rounding error of at most `room`."""
-    return min(bits for bits, error in ROUNDING.items() if error <= room)
+def fewest_within(allowed: float) -> int:
+    """Return the smallest number of bits with a relative rounding error of at most `allowed`."""
+    return min(bits for bits, error in ROUNDING.items() if error <= allowed)
 
 
 def why_bits(bits: int, tol: float | None) -> str:

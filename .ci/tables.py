@@ -90,7 +90,10 @@ def beside() -> str:
     free = [f"`{name}`" for name in (*config._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}]
     words = f"{series(free)} work with every algorithm, and so do clients"
     words += " that miss messages. Some options do not work together. Each pair is listed only once, so look for your"
-    words += " option in both columns:"
+    words += (
+        ' option in both columns. One exception is not in the table: `dp` works with `missing="mean"` if the ranges of'
+    )
+    words += " the columns are public."
     lines = ["| if you use | you cannot use |", "|---|---|"]
     for option in dict.fromkeys(rule.beside for rule in compatible.RULES):
         rules = [rule for rule in compatible.RULES if rule.beside == option]

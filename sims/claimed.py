@@ -486,7 +486,7 @@ PAGES: Final = {
                 "Appendix D, Fig. 4a",
                 "over_air/fig4a",
                 "eta=50 at sigma=1e-4 ends at 4.2e-7, and eta=1 at sigma=1e-8 at 3.1e-7: the two overlap, as the paper "
-                "says. All ends are 1 to 1.5 times the floor that the theory gives. The ratio and the hollow marks are "
+                "says. All ends are 1 to 1.6 times the floor that the theory gives. The ratio and the hollow marks are "
                 "those of this floor, because the paper prints no numbers.",
                 by_row("case", "end", "floor", what="error at the end"),
             ),

@@ -212,7 +212,7 @@ class KrylovState:
 
 @dataclass(frozen=True, kw_only=True)
 class Krylov(Iterative[KrylovState]):
-    """Compute the exact PCA of all rows in the fewest rounds, by block Krylov iteration.
+    """Compute the exact PCA of all rows in few rounds, by block Krylov iteration.
 
     In each round, the clients send their products with one block, and the server receives the sum. The
     server also uses the sums of earlier rounds.

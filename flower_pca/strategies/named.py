@@ -164,7 +164,7 @@ class _RobustTrackingKeywords(_STMissKeywords, total=False):
 
 
 class Krylov(AlgorithmStrategy):
-    """PCA by block Krylov iteration, which needs the fewest rounds. See `flower_pca.Krylov` for the parameters."""
+    """PCA by block Krylov iteration, which needs few rounds. See `flower_pca.Krylov` for the parameters."""
 
     name = "krylov"
 

@@ -239,7 +239,7 @@ def test_a_real_node_with_a_number_plays_drawn_rows_only(app_run, tmp_path, monk
     nodes, shards = deployed(tmp_path)
     result, lines = app_run([*nodes, *simulated(4)[3:]], engine=False, data=nodes[0]["data"])
     assert is_pca_of(result, shards)
-    assert any("rows that are drawn from a seed." in line for line in lines)
+    assert any("draws its rows from a seed, set partition-id" in line for line in lines)
 
 
 @pytest.mark.parametrize("rule", [{"masked-only": True}, {"sign-key": "/k"}, {"trusted-keys": "/k"}])

@@ -86,7 +86,7 @@ def badges(angle: float) -> dict[str, str]:
 def recorded() -> tuple[int, int]:
     """Return how many items of the papers have been run as the papers say, and how many there are."""
     page = (ROOT / "docs/papers/index.md").read_text(encoding="utf-8")
-    found = re.search(r"^We ran \d+ of (\d+) items\. (\d+) match the paper", page, re.MULTILINE)
+    found = re.search(r"^We ran (?:all|\d+ of) (\d+) items\. (\d+) runs match the paper", page, re.MULTILINE)
     assert found is not None
     return int(found[2]), int(found[1])
 

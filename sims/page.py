@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from flower_pca.base.labels import series
 from sims import claims, lot
 from sims.cards import Card, Paper
 from sims.catalogue import ITEMS, PAPERS, Item
@@ -265,7 +264,7 @@ def _summary() -> str:
     counted = Counter(agreement(item) for item in ITEMS if not item.beside)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
     had = [item for item in runnable if marked(item).startswith("all")]
-    words = series([f"*{how}* for {counted[how]}" for how in (*AGREEMENTS, UNRUN) if counted[how]])
+    words = ", ".join(f"*{how}* for {counted[how]}" for how in (*AGREEMENTS, UNRUN) if counted[how])
     every = "all" if len(found) == len(runnable) else f"{len(found)} of"
     first = f"We ran {every} {len(runnable)} items. {whole} runs match the paper in data, size, algorithm and "
     first += f"repetitions. In {len(had) - whole} more only the data differ, because they are not published or not "

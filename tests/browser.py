@@ -48,10 +48,16 @@ class Page:
             self._hear(self._read())
 
     def evaluate(self, script):
-        """The value of a script in the page."""
-        done = self._call("Runtime.evaluate", {"expression": script, "returnByValue": True})
+        """The value of a script in the page. If the page reloads itself meanwhile, the script runs again."""
+        deadline = time.monotonic() + _PATIENCE
+        while (done := self._answer("Runtime.evaluate", {"expression": script, "returnByValue": True})) is None:
+            assert time.monotonic() < deadline, "the page reloads without end"
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
+
+    def print_styles(self):
+        """Apply the styles of print from now on."""
+        self._call("Emulation.setEmulatedMedia", {"media": "print"})
 
     def pdf(self):
         """The page as it is printed on A4."""
@@ -64,6 +70,12 @@ class Page:
         return base64.b64decode(self._call("Page.captureScreenshot", {"captureBeyondViewport": True, **piece})["data"])
 
     def _call(self, method, parameters=None):
+        result = self._answer(method, parameters)
+        assert result is not None, f"the page was left during {method}"
+        return result
+
+    def _answer(self, method, parameters=None):
+        """What the browser answers, or None if the page was left or reloaded before it could."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters or {}}
         if getattr(self, "_session", None):
@@ -72,6 +84,8 @@ class Page:
         while True:
             answer = self._read()
             if answer.get("id") == self._number:
+                if answer.get("error", {}).get("message") == "Inspected target navigated or closed":
+                    return None
                 assert "error" not in answer, answer
                 return answer["result"]
             self._hear(answer)

@@ -260,6 +260,9 @@ def test_the_report_prints_on_paper(tab, whole_page, tmp_path):
     assert printed.startswith(b"%PDF-")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 4
     assert len(tab.screenshot()) > 50_000
+    tab.print_styles()
+    figures = "[...document.querySelectorAll('dl')].map(l => getComputedStyle(l).gridTemplateColumns.split(' ').length)"
+    assert min(tab.evaluate(figures)) > 2  # side by side, within the folded section as well
 
 
 def test_the_browser_of_these_tests_hears_complaints_and_sees_what_is_too_wide(tab, tmp_path):

@@ -81,12 +81,14 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
 @media (max-width: 26rem) {{ th, td {{ white-space: normal; overflow-wrap: anywhere; }} td.text {{ min-width: 0; }} }}
 @media print {{
   @page {{ margin: 14mm; }}
-  body {{ padding: 0; max-width: none; font-size: 10pt; }}
-  .pictures {{ grid-template-columns: 1fr 1fr; }}
+  :root {{ font-size: 10pt; }}
+  body {{ padding: 0; max-width: none; }}
+  summary {{ display: block; }}
+  .pictures {{ display: block; columns: 2; }}
+  figure {{ margin-bottom: 1rem; }}
   figure, dl div, tr {{ break-inside: avoid; }}
   h2 {{ break-after: avoid; }}
   details::details-content {{ content-visibility: visible; display: block; height: auto; }}
-  details > * {{ display: block; }}
   dl div, .ended {{ print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
 }}
 </style>

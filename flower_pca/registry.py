@@ -341,11 +341,13 @@ def _require_no_other(name: str) -> None:
     """Raise ConfigError for a tracker in place of an algorithm, or vice versa. The error says where it can be used."""
     if name in TRACKERS:
         raise ConfigError(
-            f"{name} follows rows over time. Use it with track, with TrackingStrategy, or with `flower-pca track`."
+            f"{name} follows rows over time. Use it with `flower-pca track`, or in Python with track or "
+            f"TrackingStrategy."
         )
     if name in CHOOSERS or name in ALGORITHMS:
         raise ConfigError(
-            f"{name} does not follow rows over time. Use it with simulate, with PCAStrategy, or with `flower-pca run`."
+            f"{name} does not follow rows over time. Use it with `flower-pca run`, or in Python with simulate or "
+            f"PCAStrategy."
         )
 
 

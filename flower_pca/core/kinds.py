@@ -468,7 +468,7 @@ class Part:
     Attributes
     ----------
     shape : Shape
-        The length of each dimension, or None for a length that only the client knows, or that is d while d is not known.
+        The length of each dimension, or None for a length that only the client knows, or for d while d is not known.
     kind : Kind
         The kind of quantity.
     of : str

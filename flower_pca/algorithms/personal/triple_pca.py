@@ -70,7 +70,8 @@ _MOST_NOISE: Final = 0.8
 # more. In runs with errors below .05, it was .046 or less, and in 26 runs with ten times the noise at one client, .025
 # or less.
 _MOST_TURN: Final = 0.06
-# In this additional U, the weight of a client is the share of its sum of squares that is not noise, raised to this power.
+# In this additional U, the weight of a client is the share of its sum of squares that is not noise, raised to this
+# power.
 _POWER: Final = 4
 _FEWEST_CLIENTS: Final = 3  # minimum number of clients for which one client can be compared with the others
 _SIGN_DRAWS: Final = 3  # the number of draws of random signs, which make entries independent

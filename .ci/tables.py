@@ -16,7 +16,7 @@ import textwrap
 from pathlib import Path
 
 from flower_pca import PersonalResult, RobustResult, TripleResult, registry, run_config
-from flower_pca.base.labels import series
+from flower_pca.base.labels import join_with_and
 from flower_pca.base.settings import Setting
 from flower_pca.commands.algorithms import describe
 from flower_pca.core import compatible, config
@@ -49,9 +49,9 @@ def by_option() -> str:
     for (option, *others), _ in compatible.NEEDS:
         takers = [f"`{stage.name}`" for stage in basic if not compatible.missing(stage, option)]
         if takers and not others:
-            only = f" ({series(takers)} only)" if len(takers) < len(basic) else ""
+            only = f" ({join_with_and(takers)} only)" if len(takers) < len(basic) else ""
             taken[f"`{option}`{only}"] = None
-    names = series([f"`{stage.name}`" for stage in basic])
+    names = join_with_and([f"`{stage.name}`" for stage in basic])
     words = f"{names} take few options: those that work with every algorithm (named below the table), and"
     words += f" {', '.join(taken)}. They take none of the other options of this table, which is about all other"
     words += " algorithms, with their default parameters."
@@ -88,7 +88,7 @@ def beside() -> str:
     """Return the options that work with every algorithm, and the table of options that exclude each other."""
     named = {option for options, _ in compatible.NEEDS for option in options}
     free = [f"`{name}`" for name in (*config._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}]
-    words = f"{series(free)} work with every algorithm, and so do clients"
+    words = f"{join_with_and(free)} work with every algorithm, and so do clients"
     words += " that miss messages. Some options do not work together. Each pair is listed only once, so look for your"
     words += (
         ' option in both columns. One exception is not in the table: `dp` works with `missing="mean"` if the ranges of'

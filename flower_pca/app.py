@@ -23,7 +23,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, private, public
+from flower_pca.base.errors import ConfigError, marked_private, marked_public
 from flower_pca.clients.policy.rules import Rules, rules_of_simulation
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
@@ -58,7 +58,7 @@ def _load(context: Context) -> Any:
     if data is not None:
         if registry.tracks(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
             return Stream(Arrivals(data), who=checks.NODE)
-        with private():
+        with marked_private():
             own = Rules.of_node_config(node)
         words = (*own.columns_of_words, *sources.words_among(data, own.covariate_names))
         rows = sources.make(data, words=tuple(dict.fromkeys(words)), ids=own.id_column)
@@ -72,14 +72,14 @@ def _load(context: Context) -> Any:
     _check_shared_rows(node, spec)
     wanted = str(config.get("columns", "")) or None
     if config.get("partitioned-by") == "columns":
-        with public():
+        with marked_public():
             every = _parties(
                 spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _clients_per_node(context)
             )
             return every[int(node["partition-id"])]
     free = Rules.of(None, rules_of_simulation(config))
     words, beside = free.columns_of_words, free.covariate_names
-    with public():  # The run has named these rows, so errors about them may be sent to the server.
+    with marked_public():  # The run has named these rows, so errors about them may be sent to the server.
         number = int(node["num-partitions"]) * _clients_per_node(context)
         shards = _whole(spec, str(config["partition"]), number, wanted, words, beside)
         own = shards(int(node["partition-id"]))
@@ -91,14 +91,14 @@ def _load(context: Context) -> Any:
 
 def _settings(context: Context) -> dict[str, Any]:
     """Return the settings of the run. Errors about them are public, because they come from the user of the run."""
-    with public():
+    with marked_public():
         return settings(context.run_config)
 
 
 def _own_rows(node: Mapping[str, Any]) -> str | None:
     """Return the source of the node's own rows: its `data`, its `data-path` (as in other Flower apps), or None."""
     data, path = node.get("data"), node.get("data-path")
-    with private():
+    with marked_private():
         if data is not None and path is not None and data != path:
             raise ConfigError(
                 f"The node-config names its rows twice: data={str(data)!r} and data-path={str(path)!r}. Remove one of "
@@ -185,7 +185,7 @@ def _parties(data: str, ids: str | None, clients: int) -> list[Any]:
 
 def _rules(context: Context) -> Rules:
     """Return the rules in the node-config. For a node that uses the run's rows, add the rules of a simulation."""
-    with private():
+    with marked_private():
         given = Rules.of_node_config(context.node_config)
     if _own_rows(context.node_config) is not None:
         return given

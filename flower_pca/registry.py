@@ -329,7 +329,7 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
         if name not in table:
             _require_no_other(name)
             noun = what.removeprefix("The ")
-            remedy = checks.did_you_mean(name, table, otherwise=f"The {noun}s are {labels.series(list(table))}.")
+            remedy = checks.did_you_mean(name, table, otherwise=f"The {noun}s are {labels.join_with_and(list(table))}.")
             raise ConfigError(f"There is no {noun} named {shown(name)}. {remedy}", setting=noun, value=name)
         kind = table[name]
     if own or parameters:

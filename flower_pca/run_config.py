@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from flower_pca.base import spec
 from flower_pca.base.checks import did_you_mean
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import series
+from flower_pca.base.labels import join_with_and
 from flower_pca.base.options import Advice, in_python, in_run_config
 from flower_pca.base.settings import SETTINGS, Setting
 
@@ -85,7 +85,7 @@ def read_options(text: str) -> dict[str, Value]:
         if name in keys:
             raise ConfigError(f'{name} is not an option but a separate key. Write --run-config "{name}=...".')
         if name not in names:
-            remedy = did_you_mean(name, names, otherwise=f"The options are {series(names)}.")
+            remedy = did_you_mean(name, names, otherwise=f"The options are {join_with_and(names)}.")
             raise ConfigError(f"The run-config has the option {name!r}, which does not exist. {remedy}")
         if name in found:
             raise ConfigError(f"The run-config has the option {name} twice. Remove one of them.")
@@ -116,7 +116,7 @@ def advising(algorithm: str) -> Callable[[Advice], str]:
             case ["option", name, value] if name.replace("_", "-") in options and not isinstance(value, dict):
                 return f'options="{in_run_config(advice).replace(chr(34), chr(39))}"'
             case ["option", name, value] if name in _OF_ALGORITHM:
-                return f'algorithm="{spec.with_more(algorithm, name, value)}"'
+                return f'algorithm="{spec.with_parameter(algorithm, name, value)}"'
         return in_python(advice)
 
     return written

@@ -127,10 +127,10 @@ def state_saves_and_loads(name: str, seed: int, folder: Path) -> None:
     for stage, state, model in walk(brief(name, 7), mixed(seed), seed, _plain):
         for value, kind in ((state, type(state) if stage is None else stage.State), (model, Model)):
             arrays: dict[str, Array] = {}
-            text = json.dumps(files.pack(value, arrays, "x"))
-            again = files.unpack(kind, json.loads(text), {key: a.copy() for key, a in arrays.items()})
+            text = json.dumps(files.pack_value(value, arrays, "x"))
+            again = files.unpack_value(kind, json.loads(text), {key: a.copy() for key, a in arrays.items()})
             repacked: dict[str, Array] = {}
-            assert json.dumps(files.pack(again, repacked, "x")) == text
+            assert json.dumps(files.pack_value(again, repacked, "x")) == text
             assert type(again) is type(value)
             assert repacked.keys() == arrays.keys()
             for key, a in arrays.items():

@@ -31,7 +31,7 @@ from flower_pca import (
     simulate,
     strategies,
 )
-from flower_pca.base.options import in_words, option
+from flower_pca.base.options import with_advice_written, option
 from flower_pca.blocks import source
 from flower_pca.data import reading, sources
 
@@ -340,7 +340,7 @@ def test_a_failed_run_advises_what_one_writes_for_flwr_run(app_run, config, reme
     ],
 )
 def test_advice_for_flwr_run_is_a_key_an_option_or_a_parameter(written, said):
-    assert in_words(written, run_config.advising("krylov")) == said
+    assert with_advice_written(written, run_config.advising("krylov")) == said
     name, equals, value = said.partition("=")
     if name == "options" and equals:
         assert run_config.read_options(value[1:-1])

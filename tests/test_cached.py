@@ -61,7 +61,7 @@ def test_cached_sums_survive_a_checkpoint_to_the_bit(held):
         for came in (plain_sum([answers(0)[1]]), {2: answers(1)[2]}, {0: answers(2)[0]}):
             cache = cache.add(came)[0]
     arrays = {}
-    back = files.unpack(CachedSums, files.pack(cache, arrays, "cache"), arrays)
+    back = files.unpack_value(CachedSums, files.pack_value(cache, arrays, "cache"), arrays)
     assert back.n == cache.n
     assert (back.last is None) == (cache.last is None)
     if held:

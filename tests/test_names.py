@@ -217,8 +217,8 @@ def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypa
 def test_a_clean_name_is_not_changed_and_any_other_is_brought_into_one_form(name):
     line = " ".join(unicodedata.normalize("NFC", name).split())
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    assert labels.clean(name) == printable
-    assert labels.clean(printable) == printable
+    assert labels.clean_name(name) == printable
+    assert labels.clean_name(printable) == printable
 
 
 def test_transform_says_so_where_it_goes_by_position():

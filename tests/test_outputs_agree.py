@@ -37,7 +37,8 @@ def shown(result, tmp_path, capsys, *words):
 def test_under_noise_every_table_has_the_same_bounds(noisy_result, tmp_path, capsys):
     known = noisy_result.certainty
     bounds = [
-        [labels.bounds(each), labels.bounds(first)] for each, first in zip(known.shares, known.together, strict=True)
+        [labels.share_in_words(each), labels.share_in_words(first)]
+        for each, first in zip(known.shares, known.together, strict=True)
     ]
     read = Reader(report_page(noisy_result, tmp_path))
     assert [row[3:5] for row in read.tables["Components"][1:]] == bounds

@@ -11,7 +11,15 @@ from pages import flower_pca
 
 from flower_pca import ConfigError, DataError, Outcome, PCAResult, Status, cli, simulate
 from flower_pca.base import checks
-from flower_pca.base.options import OPTIONS, Sentence, filling, in_run_config, in_words, marks_of, option
+from flower_pca.base.options import (
+    OPTIONS,
+    Sentence,
+    advice_to_fill,
+    in_run_config,
+    with_advice_written,
+    marks_of,
+    option,
+)
 from flower_pca.commands import common
 from flower_pca.names.columns import no_numbers
 from flower_pca.simulation import from_frame
@@ -63,7 +71,12 @@ SAID = [
         "Write categorical={'ward': ['a']}.",
     ),
     (f"Use {option('penalty', 'paper')}.", *['Use penalty="paper".'] * 3),
-    (f"Use {filling()}.", "Use result.with_imputation().", "Use --missing mean.", "Use result.with_imputation()."),
+    (
+        f"Use {advice_to_fill()}.",
+        "Use result.with_imputation().",
+        "Use --missing mean.",
+        "Use result.with_imputation().",
+    ),
     (f"{option('n_components')} is 0.", "n_components is 0.", "--components is 0.", "n-components is 0."),
     ('Use scale="std", or ssi(max_rounds=5).', *['Use scale="std", or ssi(max_rounds=5).'] * 3),
     ("The scale of these rows is theirs.", *["The scale of these rows is theirs."] * 3),
@@ -75,7 +88,7 @@ def test_each_interface_names_a_setting_in_its_own_words(written, python, comman
     for sentence in (written, Sentence(written), pickle.loads(pickle.dumps(Sentence(written)))):
         assert str(Sentence(sentence)) == python
         assert common.Wording().of(sentence) == command
-        assert in_words(sentence, in_run_config) == config
+        assert with_advice_written(sentence, in_run_config) == config
     error = ConfigError(written)
     assert (str(error), common.Wording().of(error.words)) == (python, command)
     again = pickle.loads(pickle.dumps(error))
@@ -94,7 +107,7 @@ def test_an_error_keeps_setting_value_and_place_for_programs():
         "x.csv",
     )
     assert ConfigError("It is wrong.").setting == ""
-    made = checks.refused("max_rounds of krylov", "3", "0", "Use 3.")
+    made = checks.invalid_setting("max_rounds of krylov", "3", "0", "Use 3.")
     assert (str(made), made.setting) == ("max_rounds of krylov must be 3, not 0. Use 3.", "max_rounds")
     assert common.Wording().of(made.words) == "--max-rounds of krylov must be 3, not 0. Use 3."
 

@@ -308,7 +308,7 @@ class Auto(Krylov):
         """
         if model.product is None or model.residuals is None or model.restarts:
             return False
-        size = linalg.length(model.product[:, 0])
+        size = linalg.frobenius_norm(model.product[:, 0])
         return float(model.residuals.max()) <= self.tolerance * size
 
     @property

@@ -155,7 +155,7 @@ class DRSVD(Algorithm[DRSVDState]):
             return replace(state, step=2, parts=parts)
         B = total["B"]
         # The closing stage computes the gap in the spectrum from one additional direction.
-        Z = linalg.leading(B, min(state.width + 1, len(B)))
+        Z = linalg.leading_left_vectors(B, min(state.width + 1, len(B)))
         return replace(state, step=3, parts={}, Z=Z)
 
     def status(self, state: DRSVDState) -> Status | None:

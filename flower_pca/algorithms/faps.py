@@ -431,7 +431,7 @@ class FAPS(Iterative[FAPSState]):
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
         # If the sum lacks full rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
-        moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
+        moved = state.movement.add(state.Z, linalg.spanning_basis(total["Y"]))
         sines = (*state.sines, moved.newest)[-2 * _GUARD_ROUNDS :]  # the number of sines that `next_guard` needs
         measure = moved.newest
         if state.papers:

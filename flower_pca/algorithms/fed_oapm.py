@@ -1,6 +1,6 @@
 """FedOAPM: the power method on a noisy sum, for clients that send at the same time over the air.
 
-`linalg.Power` implements the iteration, and trackers use it, too. This module adds Ritz values, which
+`linalg.PowerIteration` implements the iteration, and trackers use it, too. This module adds Ritz values, which
 follow from an orthonormal block at no cost, and a stopping rule. It raises an error if blocks grow too
 large between two QR factorizations.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array, Power
+from flower_pca.base.linalg import Array, PowerIteration
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round, stirred
 from flower_pca.core.hidden import Traces
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
@@ -45,7 +45,7 @@ class FedOAPMState:
         for example from an earlier run. Otherwise None.
     """
 
-    power: Power
+    power: PowerIteration
     k: int
     progress: Progress
     value: float = 0.0
@@ -150,7 +150,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         elif model.unproven:
             U, product = stirred(U, model, self.tol), None
         progress = replace(Progress.begin(self.tol, model), sure=traces is None)
-        state = FedOAPMState(Power.of(U), k, progress, traces=traces)
+        state = FedOAPMState(PowerIteration.start_from(U), k, progress, traces=traces)
         if product is None:
             return state
         return self._measure(state, product, rounds=0)

@@ -92,7 +92,7 @@ class Basis:
 
     def turned(self, W: Array) -> Basis:
         """Return the basis with the columns Q W, where Q are the columns of this basis."""
-        return Basis(linalg.times(self.columns, W))
+        return Basis(linalg.product_in_memory_order(self.columns, W))
 
 
 @dataclass
@@ -163,7 +163,7 @@ class KrylovState:
     def product(self, W: Array) -> Array:
         """Return C Q W, which is known from H without a message."""
         turned = self.H @ W
-        product = linalg.times(self.Q.columns, turned[: self.size])
+        product = linalg.product_in_memory_order(self.Q.columns, turned[: self.size])
         product += self.block @ turned[self.size :]
         return np.ascontiguousarray(product)
 
@@ -438,7 +438,7 @@ class Krylov(Iterative[KrylovState]):
         # For a small matrix, `eigh_leading` returns all eigenvectors.
         _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
-        basis, turn = linalg.polished(linalg.times(state.Q.columns, W))
+        basis, turn = linalg.newton_orthonormalized_qr(linalg.product_in_memory_order(state.Q.columns, W))
         return replace(model, basis=np.ascontiguousarray(basis), product=state.product(np.linalg.solve(turn.T, W.T).T))
 
     def restart(self, model: Model) -> Array:
@@ -460,8 +460,8 @@ class Krylov(Iterative[KrylovState]):
         # C is symmetric, so H already contains the part of S along the older columns, up to rounding.
         known = state.H[state.size :].T
         own = state.block.T @ S
-        T = linalg.blocks(state.T, known, known.T, own)
-        first = linalg.about_norm2(T)
+        T = linalg.block_matrix(state.T, known, known.T, own)
+        first = linalg.approximate_norm2(T)
         since = int(np.argmax(np.append(known.any(axis=1), True)))
         # The copy has column order like the basis, because BLAS is then faster.
         rest = basis.beside(S)
@@ -485,7 +485,7 @@ class Krylov(Iterative[KrylovState]):
             lost = linalg.column_norms(rest - Q @ off - block @ along)
         block = np.ascontiguousarray(block)
         del rest  # While the basis is cut, two bases are in memory, so other large arrays are freed first.
-        H = linalg.blocks(state.H, inside, np.zeros((len(along), state.size)), along)
+        H = linalg.block_matrix(state.H, inside, np.zeros((len(along), state.size)), along)
         random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)
         looked_at = len(values) if behind else state.k
@@ -500,7 +500,7 @@ class Krylov(Iterative[KrylovState]):
         # The direction of an error in the block is arbitrary. So C changes the size of the error about as much as the
         # size of a random block, for example of the first block.
         p = S.shape[1]
-        sizes = (linalg.length(H[:, :p]) / np.sqrt(max(p, 1)), linalg.column_norms(S).max(initial=0.0))
+        sizes = (linalg.frobenius_norm(H[:, :p]) / np.sqrt(max(p, 1)), linalg.column_norms(S).max(initial=0.0))
         reach = linalg.column_norms(W[Q.shape[1] - p :, :k]).max(initial=0.0) * max(sizes) / first
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf

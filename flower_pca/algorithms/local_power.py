@@ -169,7 +169,7 @@ class LocalPower(Iterative[LocalPowerState]):
             Y = total["Y"]
         Z = linalg.orth(Y)
         # If Y lacks rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
-        moved = state.movement.add(state.block, linalg.spanning(Y))
+        moved = state.movement.add(state.block, linalg.spanning_basis(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
         # While q > 1, neither a small error nor a lack of progress ends the run, because q will still fall.
         if self.decay:

@@ -15,7 +15,7 @@ import numpy as np
 from flower_pca.algorithms.one_shot import Average, OneShotState
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Outcome, Status
-from flower_pca.base.linalg import Array, median, of_points, of_spans
+from flower_pca.base.linalg import Array, weighted_median, median_of_points, median_of_spans
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
@@ -94,22 +94,22 @@ class MedianPCA(Average):
         assert isinstance(state, MedianState)
         bases = [reply["V"] for reply in total.values()]
         weights = state.counted.of(total)
-        a = of_spans(bases, weights)
+        a = median_of_spans(bases, weights)
         # M is the product of `stacked` and its transpose.
         pairs = zip(bases, a, strict=True)
         weighted = [V * np.sqrt(part) for V, part in pairs]
         stacked = np.hstack(weighted)
-        U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
+        U = linalg.leading_left_vectors(stacked, min(2 * state.width, len(stacked)))
         projected = [(V.T @ U) ** 2 for V in bases]
         inside = np.stack([squares.sum(axis=0) for squares in projected])
         # A stable sort keeps ties in the order of the eigenvalues of M.
-        order = np.argsort(-median(inside, weights), kind="stable")
+        order = np.argsort(-weighted_median(inside, weights), kind="stable")
         # The closing stage computes the gap in the spectrum from one additional direction.
         Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
         found = Z[:, : state.width]
         # If the rows of a client do not vary, the client sends no column, and its angle counts as 0.
         angles = [linalg.principal_angles(found, V).max(initial=0.0) for V in bases]
-        return replace(state, Z=Z, spread=float(median(np.array(angles), weights)))
+        return replace(state, Z=Z, spread=float(weighted_median(np.array(angles), weights)))
 
     def status(self, state: OneShotState) -> Status | None:
         if state.Z is None:
@@ -192,7 +192,7 @@ class Medians(Stage[MediansState]):
         images = np.stack([reply["Y"] / float(reply["n"]) for reply in replies])
         weights = state.counted.of(total)
         flat = images.reshape(len(images), -1)
-        Y = np.tensordot(of_points(flat, weights), images, axes=1)
+        Y = np.tensordot(median_of_points(flat, weights), images, axes=1)
         return replace(state, weights=weights, moments=state.Z.T @ images, Y=Y)
 
     def status(self, state: MediansState) -> Status | None:
@@ -212,7 +212,7 @@ class Medians(Stage[MediansState]):
         # Each row of `own` contains the variances of one client along Z.
         own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
         # Rounding may make a variance of 0 negative.
-        values = np.maximum(median(own, state.weights), 0.0)
+        values = np.maximum(weighted_median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
         # The medians belong to means over a client's rows, but a model holds sums over all rows.
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
@@ -223,5 +223,5 @@ class Medians(Stage[MediansState]):
         if known.k < p:
             following = float(values[known.k])
         elif state.Z.shape[1] > p:
-            following = float(n * median(state.moments[:, p, p], state.weights))
+            following = float(n * weighted_median(state.moments[:, p, p], state.weights))
         return replace(known, next_value=following)

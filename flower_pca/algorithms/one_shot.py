@@ -106,7 +106,7 @@ class Average(Algorithm[OneShotState]):
         # One additional column shows the gap in the spectrum. If the stack has too few columns, `leading` would add
         # an arbitrary column, which would not show the gap.
         beside = stack.shape[1] > state.width and len(stack) > state.width
-        return replace(state, Z=linalg.leading(stack, state.width + beside))
+        return replace(state, Z=linalg.leading_left_vectors(stack, state.width + beside))
 
     def status(self, state: OneShotState) -> Status | None:
         if state.Z is None:

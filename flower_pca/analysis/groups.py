@@ -77,7 +77,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     """
     rho = _checked_distances(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
-    with errors.requires("scikit-learn", "to cluster"):
+    with errors.requiring("scikit-learn", "to cluster"):
         from sklearn.cluster import KMeans
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)

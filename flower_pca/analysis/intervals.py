@@ -80,7 +80,7 @@ def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
     """
     from scipy import special
 
-    checks.number("level", share := checks.share(level), least=1e-6, most=1.0 - 1e-6, remedy="Try 0.95.")
+    checks.number("level", share := checks.parse_share(level), least=1e-6, most=1.0 - 1e-6, remedy="Try 0.95.")
     errors, off = result.loading_errors_, result.variance_errors_
     if errors is None or off is None:
         raise ConfigError("The result has no standard errors. Run again with standard_errors=True.")

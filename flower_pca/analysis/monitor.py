@@ -35,7 +35,7 @@ import numpy as np
 from flower_pca.analysis import quantiles
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
@@ -222,7 +222,7 @@ class Monitor:
 
     def _limits(self, level: float | str, source: str | None, *, trained: bool) -> Limits:
         most = 1.0 - 2.0**-20
-        checks.number("level", share := checks.share(level), least=1e-6, most=most, remedy="Try 0.99.")
+        checks.number("level", share := checks.parse_share(level), least=1e-6, most=most, remedy="Try 0.99.")
         if source is None:
             source = "theory" if self._counts is None else "clients"
         checks.choice("source", source, SOURCES)
@@ -434,7 +434,7 @@ def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
     Return "" if all sites took part, or if the names of the run's sites are not known.
     """
     known = {*result.site_names.values()}
-    others = [site for site in sites if isinstance(site, str) and clean(site) not in known]
+    others = [site for site in sites if isinstance(site, str) and clean_name(site) not in known]
     if not known or not others:
         return ""
     return (

@@ -251,7 +251,7 @@ class Rotation:
         shares = self.explained_variance_ratio
         columns = (self.get_feature_names_out(), self.explained_variance, shares, shares.cumsum(), self.loadings.T)
         lines = [
-            [name, f"{variance:.{digits}g}", f"{share:.2%}", f"{together:.2%}", labels.in_words(weights, names)]
+            [name, f"{variance:.{digits}g}", f"{share:.2%}", f"{together:.2%}", labels.weights_in_words(weights, names)]
             for name, variance, share, together, weights in zip(*columns, strict=True)
         ]
         return Listing(["rotated", "variance", "share", "together", "largest loadings"], lines)
@@ -266,7 +266,7 @@ class Rotation:
 
     def table(self) -> str:
         """Return the variances and the largest loadings as a plain text table, with an explanation."""
-        return f"{labels.in_columns(*self.listing())}\n{self.words}"
+        return f"{labels.text_table(*self.listing())}\n{self.words}"
 
     def as_json(self) -> dict[str, Any]:
         """Return all attributes except `result` as plain values."""

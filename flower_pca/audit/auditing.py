@@ -133,7 +133,7 @@ def _measure(
     here = [i for i, client in enumerate(data) if client.n]
     if d > _WIDEST:
         raise DataError(f"An audit supports at most {_WIDEST:,} columns, but these rows have {d:,}. Use fewer columns.")
-    checks.at_most(k, sum(c.n for c in data), d)
+    checks.components_available(k, sum(c.n for c in data), d)
     there = _Observer(data, here if masked else attacked, present=lambda _: here)
     result = cast(PCAResult, drive(assembly.run(config), there, watchers=[OnRound(there.after(on_round))]))
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}

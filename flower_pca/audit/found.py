@@ -87,7 +87,7 @@ class Audit:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write all leaks to a CSV file, and return the path."""
-        with files.replacing(path) as file, open(file.fileno(), "w", newline="", closefd=False) as text:
+        with files.replacing_file(path) as file, open(file.fileno(), "w", newline="", closefd=False) as text:
             writer = csv.writer(text)
             writer.writerow([f.name for f in fields(Leak)])
             writer.writerows(astuple(leak) for leak in self.leaks)
@@ -99,7 +99,7 @@ class Audit:
         drawn = style.figure(SIZE)
         course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
         style.key(drawn)
-        with files.replacing(path) as file:
+        with files.replacing_file(path) as file:
             style.write(drawn, file, kind)
         return Path(path)
 

@@ -76,7 +76,7 @@ def brief(self: Any) -> str:
     return f"{type(self).__name__}({parts})"
 
 
-def _same(value: object, usual: object) -> bool:
+def _equals_default(value: object, usual: object) -> bool:
     """Return whether a value equals the default `usual`. Arrays are not compared, because numpy compares entries."""
     if value is usual:
         return True
@@ -92,7 +92,7 @@ def _shown_fields(of: Any) -> list[tuple[str, object]]:
     for field in fields(of):
         value = getattr(of, field.name)
         usual = field.default if field.default_factory is MISSING else field.default_factory()
-        if not _same(value, usual):
+        if not _equals_default(value, usual):
             told.append((field.name, value))
     return told
 

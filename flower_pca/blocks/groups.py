@@ -54,7 +54,7 @@ class Groups(Stored):
         self, opened: Callable[[], Any], columns: Sequence[str], n: int, *, single: bool, start: int = 0
     ) -> None:
         self._opened, self._columns, self._start = opened, tuple(columns), start
-        self.names = tuple(labels.clean(column) for column in columns)
+        self.names = tuple(labels.clean_name(column) for column in columns)
         self.shape = (n, len(self._columns))
         self.dtype = np.dtype(np.float32 if single and self._columns else np.float64)
 

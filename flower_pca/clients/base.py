@@ -26,7 +26,7 @@ from flwr.app import Context
 
 from flower_pca import client_half, registry, wire
 from flower_pca.base import checks, files, labels
-from flower_pca.base.errors import ConfigError, ProtocolError, private
+from flower_pca.base.errors import ConfigError, ProtocolError, marked_private
 from flower_pca.base.linalg import Array
 from flower_pca.clients import parties
 from flower_pca.clients.numpy_client import NumPyClient
@@ -107,7 +107,7 @@ def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
     if cells is None and rows.ids is not None and (rows.source or indexed):
         return rows
     if cells is None:
-        with private():
+        with marked_private():
             raise ConfigError(
                 f"The rows of this node have no column {column!r}, which its rule id_column names. Set id_column to "
                 "a column of its file."

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, files, spec
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
-from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, in_words
+from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, with_advice_written
 from flower_pca.base.settings import FLAG, SETTINGS
 from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven
@@ -314,7 +314,7 @@ def writing(place: Path) -> Iterator[Path]:
 
     Errors about files name `place`, because the temporary folder no longer exists when the user reads them.
     """
-    with files.naming(place):
+    with files.naming_file_in_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         # The draft is in the same file system as `place`, because a file cannot be renamed into another file system.
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
@@ -449,7 +449,7 @@ def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingR
     from flower_pca.results.steps import TrackingResult
 
     with suppress(FileNotFoundError):  # `result_of` reports a missing file.
-        if files.kind(path) == "tracking result":
+        if files.kind_of(path) == "tracking result":
             return TrackingResult.load(path)
     return result_of(path, missing=missing)
 
@@ -466,7 +466,7 @@ def result_of(path: str, *, missing: str = "error") -> PCAResult:
     except FileNotFoundError as error:
         raise DataError(f"No file named {shown(path)}. Give the result.npz that a run has written.") from error
     except DataError as error:
-        if files.kind(path) != "tracking result":
+        if files.kind_of(path) != "tracking result":
             raise
         raise DataError(
             f"{path} is the result of a tracker, whose components change from step to step, so it has no scores. Use: "
@@ -486,7 +486,7 @@ def rotation_of(given: argparse.Namespace, result: PCAResult | TrackingResult) -
 def share(text: str) -> float:
     """Parse a share in an option: 0.95 or 95%."""
     with suppress(TypeError, ValueError):
-        return float(checks.share(text))
+        return float(checks.parse_share(text))
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
@@ -501,7 +501,7 @@ def _number_of_components(text: str) -> int | float | str:
     with suppress(ValueError):
         return int(text)
     with suppress(TypeError, ValueError):
-        number = float(checks.share(text))
+        number = float(checks.parse_share(text))
         return text if "%" in text else number  # The text is kept, so that later errors show it as the user wrote it.
     words = " or ".join(COUNTING)
     what = f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}"
@@ -525,7 +525,7 @@ class Wording:
 
     def of(self, sentence: str) -> str:
         """Return the sentence with settings as options of the command."""
-        return in_words(sentence, self._called)
+        return with_advice_written(sentence, self._called)
 
     def _called(self, advice: Advice) -> str:
         match advice:
@@ -549,7 +549,7 @@ class Wording:
         """Return the spec of the data source with this additional setting."""
         path = Path(self.data).expanduser()
         if self.data.endswith(")") and not path.exists():
-            return spec.with_more(self.data, name, value)
+            return spec.with_parameter(self.data, name, value)
         from flower_pca.data import sources
         from flower_pca.data.reading import ending
 

@@ -68,7 +68,7 @@ def _sign_departure(given: argparse.Namespace, keys: dict[str, Any]) -> int:
             raise ConfigError(f"The node-config has no {key}. Add {key}='{example}', with the path at this node.")
     line = identity.consent(keys["sign-key"], keys["trusted-keys"])
     if given.yes:
-        with files.replacing(given.consent.expanduser()) as file:
+        with files.replacing_file(given.consent.expanduser()) as file:
             file.write(f"{line}\n".encode())
     done = f"Wrote {given.consent}. Give it to every other site, and stop this node."
     _print_outcome(given, _REVEALED.format(whose="your", which="your rows"), done, key=line[:64])

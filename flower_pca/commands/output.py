@@ -190,7 +190,7 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerows([shown_as_text(cell) for cell in row] for row in (head, *rows))
-    with files.replacing(path, private=private) as file:
+    with files.replacing_file(path, private=private) as file:
         file.write(text.getvalue().encode())
 
 

@@ -106,7 +106,7 @@ def _sites(result: PCAResult | TrackingResult) -> list[str]:
     if not result.site_names:
         return []
     names = [result.site_names[key] for key in sorted(result.site_names)]
-    return [f"{labels.noun(len(names), 'site')}: {enumeration(names)}"]
+    return [f"{labels.pluralize(len(names), 'site')}: {enumeration(names)}"]
 
 
 def _limits(result: PCAResult) -> list[str]:
@@ -162,7 +162,7 @@ def run_report(given: argparse.Namespace) -> int:
 
     path = given.out or Path(given.result).parent / "report.html"
     path = path.expanduser().absolute()
-    checks.parent("the report", path)
+    checks.parent_exists("the report", path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
             f"The report is a web page, so its name must end in .html, but {path.name} does not. For example, write "

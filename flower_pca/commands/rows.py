@@ -62,7 +62,7 @@ def run_transform(given: argparse.Namespace) -> int:
     from flower_pca.data import sources
 
     path = given.out.expanduser().absolute()
-    checks.parent("the scores", path)
+    checks.parent_exists("the scores", path)
     kind = path.suffix.lower()
     if kind not in (".npy", ".csv", ".eigenvec"):
         raise ConfigError(
@@ -80,7 +80,7 @@ def run_transform(given: argparse.Namespace) -> int:
     scores, site = _scores(given, result, sources.make(given.data, wanted, gaps=gaps))
     n, k = scores.shape
     if kind == ".npy":
-        with files.replacing(path, private=True) as file:
+        with files.replacing_file(path, private=True) as file:
             np.save(file, scores)
     elif kind == ".eigenvec":
         plink.write_covariates(path, sources.table_with(given.data, wanted, gaps=gaps), scores)
@@ -178,7 +178,7 @@ def _projection_of_party(given: argparse.Namespace) -> Projection | None:
     from flower_pca.vertical.result import ColumnsResult
 
     with suppress(FileNotFoundError):  # `result_of` reports a missing file.
-        if files.kind(given.result) == "own result":
+        if files.kind_of(given.result) == "own result":
             return ColumnsResult.part(given.result)
     return None
 
@@ -375,7 +375,7 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
 
     features = set[str]()
     if result.feature_names_in_ is not None:
-        features = {labels.clean(str(name)) for name in result.feature_names_in_}
+        features = {labels.clean_name(str(name)) for name in result.feature_names_in_}
     beside = [name for name in (*table.words, *(table.names or ())) if features and name and name not in features]
     if called := [name for name in beside if name.casefold() == "site"]:
         return str(called[0])
@@ -390,7 +390,7 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
 def _output_file(path: Path, endings: Sequence[str]) -> Path:
     """Return the path of the file to write, or raise an error before any work if the file cannot be written."""
     place = path.expanduser().absolute()
-    checks.parent(place.name, place)
+    checks.parent_exists(place.name, place)
     if place.suffix.lower() not in endings:
         raise ConfigError(
             f"The file for the scores must end in {' or '.join(endings)}, but {place.name} does not. Name "

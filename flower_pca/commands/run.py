@@ -96,7 +96,7 @@ def run(given: argparse.Namespace) -> int:
     given.columns, given.words, given.covariates = config.columns, config.words, config.sources_of_covariates
     checkpoint = given.checkpoint and given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
-        checks.parent("the checkpoint", checkpoint)
+        checks.parent_exists("the checkpoint", checkpoint)
     init = given.init and PCAResult.load(given.init)
     shards = common.clients_of(given)
     common.enough(config.mask, len(shards))

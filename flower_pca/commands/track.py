@@ -356,7 +356,7 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
             raise ConfigError("--resume needs the file to continue from. Add --checkpoint FILE.")
         return None
     path: Path = given.checkpoint.expanduser().absolute()
-    checks.parent("the checkpoint", path)
+    checks.parent_exists("the checkpoint", path)
     if path.exists() and not given.resume:
         raise ConfigError(f"The checkpoint {path} exists. Add --resume to continue from it, or name another file.")
     if given.resume and not path.exists():
@@ -366,8 +366,8 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
 
 def _changes_in_words(result: TrackingResult, tracker: Tracker) -> str:
     if steps := result.changes_.tolist():
-        changes = labels.noun(len(steps), "change")
-        at = labels.noun(len(steps), "step")
+        changes = labels.pluralize(len(steps), "change")
+        at = labels.pluralize(len(steps), "step")
         return f"{changes} at {at} {', '.join(map(str, steps))}"
     if result.levels_:
         return "no change"

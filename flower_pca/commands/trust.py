@@ -292,7 +292,7 @@ def _erase_checkpoint(given: argparse.Namespace) -> int:
     path = given.checkpoint.expanduser()
     beside = (path.with_name(f"{path.name}.{what}") for what in ("newest", "columns", "steps"))
     existing = [file for file in (path, *beside) if file.is_file()]
-    if path in existing and not files.kind(path).endswith("checkpoint"):
+    if path in existing and not files.kind_of(path).endswith("checkpoint"):
         raise ConfigError(
             f"{path} is not a checkpoint, or is damaged. Name another file, or delete a damaged file by hand."
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import alternatives, series
+from flower_pca.base.labels import join_with_or, join_with_and
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative
@@ -275,11 +275,11 @@ def unsupported(stage: Stage[Any], wanted: Property, options: tuple[str, ...], o
     if given in fit:
         fit = [given]
     if fit:
-        remedy = f"Use {alternatives(fit[:_MOST])}."
+        remedy = f"Use {join_with_or(fit[:_MOST])}."
     else:
         needing = {option for needed, _ in NEEDS for option in needed if option in on}
         every = [called(option, value) for option, value in on.items() if option in needing]
-        remedy = f"No algorithm supports {series(every)} together. Leave one of them out."
+        remedy = f"No algorithm supports {join_with_and(every)} together. Leave one of them out."
     return ConfigError(f"{stage.spec} does not support {what}{why}. {remedy}", setting="algorithm")
 
 

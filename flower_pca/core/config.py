@@ -17,7 +17,7 @@ from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.options import option
 from flower_pca.base.settings import SETTINGS
 from flower_pca.base.shown import brief, shown
@@ -189,13 +189,13 @@ class PCAConfig:
                 )
         checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)
-        fraction = checks.share(self.fraction)
+        fraction = checks.parse_share(self.fraction)
         checks.proportion("fraction", fraction)
         checks.integer("min_nodes", self.min_nodes, least=1)
         # numpy numbers become Python numbers, which files can store.
         plain: dict[str, Any] = {"seed": int(self.seed), "fraction": float(fraction)}
         if self.max_share is not None:
-            checks.proportion("max_share", share := checks.share(self.max_share))
+            checks.proportion("max_share", share := checks.parse_share(self.max_share))
             plain["max_share"] = float(share)
         if self.columns is not None:
             plain["columns"] = names_in(self.columns)
@@ -396,7 +396,7 @@ class PCAConfig:
 
         For example, a run that continues from a checkpoint could spend a privacy budget twice.
         """
-        checks.parent("the checkpoint", path)
+        checks.parent_exists("the checkpoint", path)
         compatible.check_options({**self.options, "checkpoint": str(path)})
 
 
@@ -411,12 +411,12 @@ def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
     if not given:
         return ()
     names = tuple(given.split(",")) if isinstance(given, str) else given
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and clean(name) for name in names):
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and clean_name(name) for name in names):
         raise ConfigError(
             f"{setting}={shown(given)} does not name columns. Give names, for example "
             f"{option(setting, ['age', 'site'])}."
         )
-    found = tuple(map(clean, names))
+    found = tuple(map(clean_name, names))
     if len({*found}) < len(found):
         raise ConfigError(f"{setting}={shown(given)} names a column twice. Name each column once.")
     return found

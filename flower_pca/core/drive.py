@@ -297,7 +297,7 @@ def _drive_with_checkpoint(
     if (found := checkpoint.read()) is not None:
         header, arrays = found
         state = run.position.state
-        with files.refuse_others(path, transport.kind):
+        with files.refusing_malformed(path, transport.kind):
             if isinstance(state, files.Recorder):
                 arrays |= trail.read(header, state.keep)
             transport.resume(header, arrays)

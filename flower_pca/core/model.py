@@ -344,7 +344,7 @@ class Model:
         """The norm ||C Z - Z Theta|| over the wanted columns, but at least the size of noise or rounding in C Z."""
         assert self.residuals is not None
         assert self.values is not None
-        residual = linalg.length(self.residuals[: self.k])
+        residual = linalg.frobenius_norm(self.residuals[: self.k])
         return max(residual, self.noise, self.eps * float(self.values[0]))
 
     def product_errors(self, values: Array) -> Array:

@@ -487,7 +487,7 @@ class Position:
 
     def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:
         """Return the position as plain values, and add its arrays to `arrays`."""
-        packed = {name: files.pack(getattr(self, name), arrays, name) for name in ("model", "state")}
+        packed = {name: files.pack_value(getattr(self, name), arrays, name) for name in ("model", "state")}
         return packed | {name: getattr(self, name) for name in _PLAIN_FIELDS}
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Position:
@@ -495,10 +495,12 @@ class Position:
 
         If the configuration does not name the algorithm, the algorithm is chosen again.
         """
-        there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLAIN_FIELDS.items()})
+        there = replace(
+            self, **{name: files.unpack_value(kind, header[name], {}) for name, kind in _PLAIN_FIELDS.items()}
+        )
         if not 0 <= there.index <= len(there.stages):
             raise ValueError(f"the run is at stage {there.index}, but has only {len(there.stages)} stages")
-        model = files.unpack(Model, header["model"], arrays)
+        model = files.unpack_value(Model, header["model"], arrays)
         if not isinstance(model.n_components, int | float):
             raise ValueError("n_components is not a number")
         there = replace(there, model=model)
@@ -506,7 +508,7 @@ class Position:
             there = there.settle()
         # The chosen algorithm decides the class of the state.
         stage = there.stages[min(there.index, len(there.stages) - 1)]
-        return replace(there, state=files.unpack(stage.State, header["state"], arrays))
+        return replace(there, state=files.unpack_value(stage.State, header["state"], arrays))
 
     @property
     def _too_narrow(self) -> bool:

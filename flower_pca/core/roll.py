@@ -355,7 +355,7 @@ class Roll:
         """Return the roll that `to_json` has stored, with the rules of this roll."""
 
         def clients(name: str) -> frozenset[int]:
-            return frozenset(files.unpack(tuple[int, ...], header[name], {}))
+            return frozenset(files.unpack_value(tuple[int, ...], header[name], {}))
 
         return replace(
             self,
@@ -366,12 +366,12 @@ class Roll:
             contributors=clients("contributors"),
             came=_NOBODY,
             awaited=_NOBODY,
-            whole=files.unpack(bool, header["whole"], {}),
+            whole=files.unpack_value(bool, header["whole"], {}),
             others=clients("others"),
-            times=files.unpack(int, header["times"], {}),
-            loss=files.unpack(bool, header["loss"], {}),
-            silent=files.unpack(int, header["silent"], {}),
-            why=files.unpack(str, header["why"], {}),
+            times=files.unpack_value(int, header["times"], {}),
+            loss=files.unpack_value(bool, header["loss"], {}),
+            silent=files.unpack_value(int, header["silent"], {}),
+            why=files.unpack_value(str, header["why"], {}),
         )
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, 
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
@@ -219,7 +219,7 @@ class Failure:
     traffic: Traffic | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", harmless(self.reason))
+        object.__setattr__(self, "reason", safe_for_log(self.reason))
 
 
 AnswerT = TypeVar("AnswerT", bound=Reply | Sum | Failure)

@@ -191,7 +191,7 @@ def csv(
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
         sheet = _sheet(file, lines, encoding, sep, decimal, thousands)
         first, guessed = _first_line(sheet, lines, header)
-        names = [labels.clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
+        names = [labels.clean_name(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # If a name occurs twice, the first one counts.

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks, files, labels
-from flower_pca.base.errors import ConfigError, DataError, requires
+from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks.groups import Groups, batches, is_number, is_single, number_of_rows
@@ -132,7 +132,7 @@ def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> 
     """
     if features is not None:
         checks.integer("features", features, least=1)
-    with requires("scikit-learn", "to read this"):
+    with requiring("scikit-learn", "to read this"):
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         require_memory(file, _ENTRY * sum(piece.count(b":") for piece in iter(lambda: raw.read(2**20), b"")), max_gb)
@@ -174,7 +174,7 @@ def parquet(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or one list per column.
     """
-    with requires("pyarrow", "to read this"):
+    with requiring("pyarrow", "to read this"):
         import pyarrow.parquet as pq
     with reading(path, "a parquet file") as file:
         # This raises Python's own error if the file is missing or is a folder. pyarrow's error is hard to read.
@@ -201,7 +201,7 @@ def arrow(
 
     See `parquet` for the parameters.
     """
-    with requires("pyarrow", "to read this"):
+    with requiring("pyarrow", "to read this"):
         import pyarrow as pa
     with reading(path, "an Arrow file of record batches, or a feather file of version 2") as file:
         file.stat()
@@ -223,7 +223,7 @@ def _grouped(
 ) -> Table:
     """Return the table of an opened file of row groups or record batches. `again` opens the file once more."""
     schema = getattr(opened, "schema_arrow", None) or opened.schema
-    names = [labels.clean(name) for name in schema.names]
+    names = [labels.clean_name(name) for name in schema.names]
     beside = with_ids(beside, ids)
     asked = [name for given in (columns, beside) if isinstance(given, Sequence) for name in given]
     index = [name for name in _index_of_pandas(schema) if name not in asked]
@@ -251,7 +251,7 @@ def _index_of_pandas(schema: Any) -> set[str]:
     """Return the names of the columns in which pandas has stored the index of a data frame."""
     described = (schema.pandas_metadata or {}).get("index_columns", ())
     # An index that only counts the rows is described by a mapping, and is not stored as a column.
-    return {labels.clean(name) for name in described if isinstance(name, str)}
+    return {labels.clean_name(name) for name in described if isinstance(name, str)}
 
 
 def _labels_of(opened: Any, column: str) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
@@ -47,7 +47,7 @@ class Gaps:
                     setting="gaps",
                     value=given,
                 )
-        return cls({clean(name): tuple(map(_as_number, codes)) for name, codes in columns.items()})
+        return cls({clean_name(name): tuple(map(_as_number, codes)) for name, codes in columns.items()})
 
     def __bool__(self) -> bool:
         return bool(self.of_columns)

@@ -30,7 +30,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import DataError, FlowerPCAError, harmless
+from flower_pca.base.errors import DataError, FlowerPCAError, safe_for_log
 from flower_pca.base.options import Sentence
 from flower_pca.base.shown import brief
 from flower_pca.data import sources
@@ -327,7 +327,7 @@ class Inbox:
             self._say(words)
 
     def _name(self, file: Path) -> str:
-        return harmless(file.relative_to(self._path).as_posix())
+        return safe_for_log(file.relative_to(self._path).as_posix())
 
 
 @dataclass(frozen=True)

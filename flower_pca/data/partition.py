@@ -12,7 +12,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.data.reading import no_rows
@@ -72,7 +72,7 @@ def column(spec: str) -> str | None:
     deal = _partition_of(spec)
     if deal.func not in BY_COLUMN:
         return None
-    return clean(str(_column_of_deal(deal)))
+    return clean_name(str(_column_of_deal(deal)))
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
@@ -237,7 +237,7 @@ def _column_of_deal(deal: partial[list[Array]]) -> Any:
 def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
     name, kind = _column_of_deal(deal), deal.func.__name__
     if isinstance(name, str):
-        name = clean(name)
+        name = clean_name(name)
     if name in beside:
         return np.asarray(beside[name])
     there, remedy = "has no label columns", "Use data with this column, or use iid."

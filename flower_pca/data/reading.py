@@ -16,7 +16,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, double, nameless, unlike
+from flower_pca.base.labels import clean_name, describe_duplicate, describe_nameless, describe_difference
 from flower_pca.base.options import option
 from flower_pca.base.shown import in_one_line, shown
 from flower_pca.blocks.source import is_sparse
@@ -145,7 +145,7 @@ def no_rows(file: object) -> DataError:
 def texts(what: str, value: object) -> tuple[str, ...]:
     """Return a list of names as a tuple. Raise a ConfigError if it is not a list of names."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-        return tuple(map(clean, value))
+        return tuple(map(clean_name, value))
     raise ConfigError(
         f"{option(what)} is {shown(value)}, but it must be a list of names. For example, write {what}=['a', 'b'].",
         setting=what,
@@ -155,7 +155,7 @@ def texts(what: str, value: object) -> tuple[str, ...]:
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Return the names that match at least one of the patterns, such as "lab_*"."""
-    wanted = [clean(pattern) for pattern in patterns]
+    wanted = [clean_name(pattern) for pattern in patterns]
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
 
 
@@ -193,10 +193,10 @@ def chosen(
     """
     apart = texts("beside", beside)
     twice = [name for name, count in Counter(names).items() if name and count > 1]
-    unfit = {name: double(name) for name in twice}
+    unfit = {name: describe_duplicate(name) for name in twice}
     if "" in names and "" not in apart:
         places = [j for j, name in enumerate(names) if not name]
-        unfit[""] = nameless(places, len(names))
+        unfit[""] = describe_nameless(places, len(names))
     features = tuple(name for name in names if name not in apart and name not in unfit)
     if columns is not None:
         features = texts("columns", columns)
@@ -217,7 +217,7 @@ def chosen(
 
 def _instead(name: str, names: Sequence[str]) -> str:
     """Return advice about a name that is not among the names of the columns."""
-    if near := unlike([name], names):
+    if near := describe_difference([name], names):
         return f"{near}."
     other = "Name other columns, or correct the file."
     if list(names) == [str(j + 1) for j in range(len(names))]:

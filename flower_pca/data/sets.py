@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, DataError, requires
-from flower_pca.base.labels import clean
+from flower_pca.base.errors import ConfigError, DataError, requiring
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import in_one_line
 from flower_pca.data.partition import sizes_by_weight
@@ -31,7 +31,7 @@ def sklearn(*, name: str) -> Table:
         The name of the data set: breast_cancer, diabetes, digits, iris, linnerud or wine.
     """
     checks.choice("The data set of scikit-learn", name, _BUNDLED)
-    with requires("scikit-learn", "to read this"):
+    with requiring("scikit-learn", "to read this"):
         from sklearn import datasets
     bunch = getattr(datasets, f"load_{name}")()
     target = np.asarray(bunch.target)
@@ -62,7 +62,7 @@ def hugging_face(
     beside : sequence of str, default=()
         Names of columns that are not features, such as labels or row identifiers. They may hold text.
     """
-    with requires("flwr-datasets", "to read this"):
+    with requiring("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # Progress bars go to stderr.
@@ -73,7 +73,7 @@ def hugging_face(
             f"The data set {name} of Hugging Face cannot be loaded ({in_one_line(error)}). Check its name, the split "
             "and the network connection."
         ) from error
-    names = [clean(column) for column in loaded.column_names]
+    names = [clean_name(column) for column in loaded.column_names]
     features, apart, words = chosen(name, names, columns, beside)
     if words:
         raise no_numbers(name, words)

@@ -20,8 +20,8 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
-from flower_pca.base.errors import ConfigError, DataError, private
-from flower_pca.base.options import apart, option
+from flower_pca.base.errors import ConfigError, DataError, marked_private
+from flower_pca.base.options import advice_to_read_apart, option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import arrow, mtx, npy, npz, npz_or_sparse, parquet, sparse, svmlight
@@ -199,7 +199,7 @@ def parties(
     gaps : default=None
         Values that stand for a missing value: see `delimited.csv`.
     """
-    with private():
+    with marked_private():
         load = _loader_of(spec)
         if load.func is folder:
             given = {name: value for name, value in load.keywords.items() if value is not None}
@@ -279,7 +279,7 @@ def make(
         Values that stand for a missing value: [".", -999], or one list per column.
     """
     if isinstance(spec, str):
-        checks.path_of("the data", spec)
+        checks.require_path("the data", spec)
     if ids is not None:
         found = table(spec, words=words, beside=(ids,), gaps=gaps).with_ids(ids)
     elif words:
@@ -338,7 +338,7 @@ def table(
         plain = columns and [name for name in columns if name not in words]
         whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without, gaps=gaps)
         return whole.with_words(tuple(words))
-    with private():
+    with marked_private():
         load = _loader_of(spec)
         if load.func is folder:
             drop = (*load.keywords.get("drop", ()), *drop)
@@ -529,7 +529,7 @@ def _tables(
             first = next(iter(table.words))
             raise DataError(
                 f"The columns of {file} must hold numbers, but there is {enumeration(table.words.values())}. If "
-                f"column {first} identifies people, use {option('ids', first)}. Otherwise, {apart(list(table.words))}.",
+                f"column {first} identifies people, use {option('ids', first)}. Otherwise, {advice_to_read_apart(list(table.words))}.",
                 place=str(file),
             )
         if table.words:

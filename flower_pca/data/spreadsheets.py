@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ConfigError, DataError, requires
+from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.shown import in_one_line, shown
 from flower_pca.data.reading import reading, require_memory
 from flower_pca.data.typed import table_of
@@ -53,7 +53,7 @@ def excel(
         The memory limit in GB, because a spreadsheet can only be read whole.
     """
     checks.choice("header", header, (True, False))
-    with requires("python-calamine", "to read spreadsheets"):
+    with requiring("python-calamine", "to read spreadsheets"):
         import python_calamine as calamine
     with reading(path, "a spreadsheet") as file:
         _require_no_password(file)

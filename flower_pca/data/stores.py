@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ConfigError, DataError, requires
+from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
@@ -44,7 +44,7 @@ def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None
     gaps : default=None
         Numbers that stand for a missing value: [-999], or one list per column.
     """
-    with requires("h5py", "to read HDF5"):
+    with requiring("h5py", "to read HDF5"):
         import h5py
     with reading(path, "an HDF5 file") as file:
         opened = h5py.File(file, "r")
@@ -69,7 +69,7 @@ def zarr(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or one list per column.
     """
-    with requires("zarr", "to read zarr"):
+    with requiring("zarr", "to read zarr"):
         import zarr as store
     with reading(path, "a zarr array or group") as file:
         if not file.exists():
@@ -159,7 +159,7 @@ def h5ad(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or one list per gene.
     """
-    with requires("h5py", "to read .h5ad files"):
+    with requiring("h5py", "to read .h5ad files"):
         import h5py
     with reading(path, "an .h5ad file of anndata") as file:
         opened = h5py.File(file, "r")
@@ -176,7 +176,7 @@ def h5ad(
                 f"The rows of {file} are {source.shape[0]:,} x {source.shape[1]:,}, but obs has {len(whose):,} names "
                 f"and var has {len(genes):,} names. Write the file again with adata.write_h5ad."
             )
-        names = tuple(map(labels.clean, genes))
+        names = tuple(map(labels.clean_name, genes))
         annotated.require_different(names, str(file), "Run adata.var_names_make_unique() and write the file again.")
         obs = _columns(opened["obs"])
         wanted = list(obs) if beside is None else list(texts("beside", beside))

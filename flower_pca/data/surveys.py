@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.base.errors import DataError, requires
+from flower_pca.base.errors import DataError, requiring
 from flower_pca.base.shown import in_one_line
 from flower_pca.data.reading import reading, require_memory
 from flower_pca.data.typed import table_of
@@ -93,7 +93,7 @@ def _read(
     ids: str | None,
     gaps: Any,
 ) -> Table:
-    with requires("pyreadstat", "to read this"):
+    with requiring("pyreadstat", "to read this"):
         import pyreadstat
     read: Callable[..., Any] = getattr(pyreadstat, reader)
     with reading(path, rule) as file:

@@ -35,7 +35,7 @@ def table_of(
 ) -> Table:
     """Return the table of a file from its columns, which are sequences of values. `line` maps a row to its line."""
     without, n = Gaps.of(gaps), len(columns[0]) if columns else 0
-    every = [labels.clean(name) for name in names]
+    every = [labels.clean_name(name) for name in names]
     features, apart, words = chosen(file, every, wanted, with_ids(beside, ids))
     place = {name: j for j, name in reversed([*enumerate(every)])}
     numbers: dict[str, Array] = {}
@@ -66,7 +66,7 @@ def _numbers(values: Any, words: frozenset[str]) -> tuple[Array, list[int]]:
     for i, value in enumerate(values):
         if isinstance(value, Real | bool | np.bool_):
             numbers[i] = float(value)
-        elif labels.is_gap(value) or str(value).strip() in words:
+        elif labels.is_missing(value) or str(value).strip() in words:
             numbers[i] = math.nan
         else:
             numbers[i] = _number(value)
@@ -88,5 +88,5 @@ def _labels(values: Any, words: frozenset[str]) -> Array:
     plain = list(values)
     if plain and all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
         return np.array(plain)
-    gone = (labels.is_gap(value) or str(value).strip() in words for value in plain)
+    gone = (labels.is_missing(value) or str(value).strip() in words for value in plain)
     return np.array(["" if gap else as_text(value) for value, gap in zip(plain, gone, strict=True)])

@@ -61,7 +61,7 @@ class Certainty:
     @property
     def in_words(self) -> str:
         """The bounds on the share of the variance that all components explain together, in words."""
-        return labels.bounds(self.together[-1]).replace("unknown", "an unknown share")
+        return labels.share_in_words(self.together[-1]).replace("unknown", "an unknown share")
 
     def __str__(self) -> str:
         numbers = range(1, len(self.signal) + 1)
@@ -69,7 +69,7 @@ class Certainty:
         rest = [j for j in numbers if j not in clear]
         said = [f"Privacy noise alone can give a component a variance of {self.floor:.2g}."]
         if clear:
-            times = labels.series([f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0])
+            times = labels.join_with_and([f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0])
             verb = "has" if len(clear) == 1 else "have"
             said.append(f"{_components(clear)} {verb} {times} times as much.")
         if rest:
@@ -169,8 +169,8 @@ def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
 
 
 def _components(numbers: list[int]) -> str:
-    word = labels.noun(len(numbers), "Component")
-    return f"{word} {labels.series([str(j) for j in numbers])}"
+    word = labels.pluralize(len(numbers), "Component")
+    return f"{word} {labels.join_with_and([str(j) for j in numbers])}"
 
 
 def longest(columns: int) -> float:

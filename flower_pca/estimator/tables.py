@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, count, is_gap
+from flower_pca.base.labels import clean_name, count, is_missing
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.blocks.adapters import is_stored, of
@@ -52,7 +52,7 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
         return [replace(part, site=whose.get(i, part.site)) for i, part in enumerate(parts)]
     texts = None
     if names is not None:
-        texts = Columns(tuple(map(clean, names)), "X").names
+        texts = Columns(tuple(map(clean_name, names)), "X").names
     numbered = enumerate(parts)
     return [Table(part, texts, site=whose.get(i, "")) for i, part in numbered]
 
@@ -127,7 +127,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
         )
     whose = column_or_1d(sites, warn=True)
     check_consistent_length(rows, whose)
-    if unnamed := sum(is_gap(label) for label in whose.tolist()):
+    if unnamed := sum(is_missing(label) for label in whose.tolist()):
         raise DataError(
             f"sites has no name for {count(unnamed, 'row')}. Name the site of each row, or leave these rows out.",
             setting="sites",
@@ -262,7 +262,7 @@ def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, rese
         )
     X = pick(X, None, who=who)
     if reset:
-        names = dict.fromkeys(clean(name) for name in (*(columns or labels(X) or ()), *words))
+        names = dict.fromkeys(clean_name(name) for name in (*(columns or labels(X) or ()), *words))
         estimator.feature_names_in_ = np.array(list(names), dtype=object)
         estimator.n_features_in_ = len(names)
     return Table.of(X, who=who)

@@ -22,7 +22,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import in_words, option
+from flower_pca.base.options import with_advice_written, option
 from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
 from flower_pca.hints.missing import sentinels, zeros
@@ -115,7 +115,8 @@ def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
     shortened = chain.from_iterable(map(shorten, filter(None, found)))
     # Only the command line follows streams of files, so the hints name its options.
     return tuple(
-        in_words(hint.replace(AS_MEAN, ""), lambda advice: f"with --gaps={advice[2][0]}") for hint in shortened
+        with_advice_written(hint.replace(AS_MEAN, ""), lambda advice: f"with --gaps={advice[2][0]}")
+        for hint in shortened
     )
 
 

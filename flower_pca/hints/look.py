@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from flower_pca.base.labels import count
-from flower_pca.base.options import reading
+from flower_pca.base.options import reader_argument
 from flower_pca.hints import faults
 from flower_pca.hints.identifiers import find_identifiers, hints_of_identifiers
 from flower_pca.rows.local import LocalData
@@ -58,5 +58,5 @@ def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
         others = ""
     return (
         f"The first line of {first}{others} was read as a row of numbers. If it holds column names, read the data "
-        f"{reading('header', True)}.",
+        f"{reader_argument('header', True)}.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from flower_pca.base import labels
-from flower_pca.base.options import option, reading
+from flower_pca.base.options import option, reader_argument
 
 SAID: Final = 3  # maximum number of hints of one kind that are shown
 AS_MEAN: Final = f" and use {option('missing', 'mean')}"
@@ -29,4 +29,4 @@ def shorten(sentences: list[str]) -> list[str]:
 def gaps_of(value: float) -> str:
     """Return the words for the option that reads this number as a missing value."""
     plain = int(value) if abs(value) < 2**53 and value == int(value) else value
-    return reading("gaps", [plain])
+    return reader_argument("gaps", [plain])

@@ -144,7 +144,7 @@ def other_codes(data: AllSites) -> Iterator[str]:
             odd = [site.who for site, pair in zip(data.sites, pairs, strict=True) if pair == kinds[0]]
             here, there = (f"{pair[0]:g} and {pair[1]:g}" for pair in kinds)
             yield (
-                f"{data.title(j)} is coded by {here} at {labels.series(odd)}, but by {there} elsewhere. Use the same "
+                f"{data.title(j)} is coded by {here} at {labels.join_with_and(odd)}, but by {there} elsewhere. Use the same "
                 "codes at all sites."
             )
 
@@ -198,7 +198,7 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
             if len(said) == m and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
                 yield (
-                    f"{capital(first)} to {last} are the {labels.series(said)} of the lines above them, not rows. "
+                    f"{capital(first)} to {last} are the {labels.join_with_and(said)} of the lines above them, not rows. "
                     "Remove them."
                 )
                 break

@@ -158,8 +158,8 @@ def _listed(names: Sequence[str]) -> str:
     """Return the names for a message, shortest first. Of many names, give the first few and the number of others."""
     every = sorted(names, key=lambda name: (len(name), name))
     if len(every) <= _LISTED:
-        return labels.series(every)
-    return labels.series([*every[:_LISTED], f"{len(every) - _LISTED} more"])
+        return labels.join_with_and(every)
+    return labels.join_with_and([*every[:_LISTED], f"{len(every) - _LISTED} more"])
 
 
 def _columns_apart(levels: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, double
+from flower_pca.base.labels import clean_name, describe_duplicate
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
@@ -30,7 +30,7 @@ def fields_of(
     """Return the fields of a `Table` with the rows of an AnnData object, which may be backed by a file."""
     rows = _rows_of(X, who, layer)
     values = adapters.of(rows, who) if adapters.is_stored(rows) else rows
-    names = tuple(clean(str(name)) for name in X.var_names)
+    names = tuple(clean_name(str(name)) for name in X.var_names)
     require_different(names, f"The AnnData object of {who}", "Run adata.var_names_make_unique().")
     values = normalized(values, who, normalize=normalize, log=log)
     beside = {str(name): np.asarray(X.obs[name]) for name in X.obs.columns}
@@ -61,7 +61,7 @@ def require_different(names: Sequence[str], who: str, remedy: str) -> None:
     """Raise a DataError if two genes have the same name."""
     if len(set(names)) < len(names):
         most = Counter(names).most_common(1)[0][0]
-        raise DataError(f"{who} has {double(most)} among its gene names. {remedy}")
+        raise DataError(f"{who} has {describe_duplicate(most)} among its gene names. {remedy}")
 
 
 def marked(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:

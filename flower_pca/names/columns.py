@@ -23,9 +23,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ConfigError, DataError, FlowerPCAError, ProtocolError
-from flower_pca.base.labels import INDEX, clean, double, series, unlike
+from flower_pca.base.labels import INDEX, clean_name, describe_duplicate, join_with_and, describe_difference
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import Sentence, apart, option, reading
+from flower_pca.base.options import Sentence, advice_to_read_apart, option, reader_argument
 from flower_pca.base.shown import shown
 from flower_pca.names import ids
 from flower_pca.names.identifiers import is_called_identifier
@@ -108,7 +108,7 @@ class Columns:
         if absent:
             got = f"{enumeration(map(repr, absent))}, only {enumeration(self.names)}"
             remedy = "Add them, or name other columns."
-            if near := unlike(absent, self.names):
+            if near := describe_difference(absent, self.names):
                 remedy = f"{near}: rename one of them."
             raise DataError(f"The columns of {self.who} do not include {got}. {remedy}")
         return np.array([place[name] for name in wanted], dtype=np.int64)
@@ -278,7 +278,7 @@ def missing_columns(
     if not absent:
         return None
     got = enumeration(map(repr, absent))
-    if near := unlike(absent, there):
+    if near := describe_difference(absent, there):
         got = f"{got} ({near})"
     return Mismatch(f"The columns of {who} lack {got}, which {needed_by} needs.", "Name other columns.")
 
@@ -345,7 +345,7 @@ def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -
         names = None
     texts = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
     # Names are cleaned when rows are read, so a name that is not clean cannot belong to a column.
-    odd = bool(texts) and any(name != clean(name) for name in names)
+    odd = bool(texts) and any(name != clean_name(name) for name in names)
     if not texts or not names or len(set(names)) < len(names) or odd:
         rule = f"different names of at most {LONGEST} characters"
         if odd:
@@ -365,7 +365,7 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     if beyond:
         parts.append(f"with {enumeration(map(repr, beyond))} in addition")
     words = " and ".join(parts)
-    if near := unlike(absent, beyond):
+    if near := describe_difference(absent, beyond):
         return f"{words} ({near})"
     return words
 
@@ -379,18 +379,18 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     what = f"The columns of {who}"
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
         if "" in words and len(odd) == 1:
-            kept = f" {reading('beside', [''])}, or"
+            kept = f" {reader_argument('beside', [''])}, or"
         else:
             kept = ":"
         remedy = f"Give each a different name, or leave them out{kept} name the other columns with {_LISTED}."
         if INDEX in odd:
-            without = f"Leave it out {reading('beside', [''])}, name the other columns with {_LISTED}"
+            without = f"Leave it out {reader_argument('beside', [''])}, name the other columns with {_LISTED}"
             remedy = without + ", or write the file without it."
         return DataError(f"The columns of {who} must have different names, but there is {enumeration(odd)}. {remedy}")
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     remedy = f"Choose other columns with {_LISTED}, or encode them."
     if file:
-        remedy = f"Choose other columns with {_LISTED}, {apart(tuple(words))}, or encode them."
+        remedy = f"Choose other columns with {_LISTED}, {advice_to_read_apart(tuple(words))}, or encode them."
     of_words = [name for name, word in words.items() if _TEXT.match(word) and not word.endswith(_AMONG)]
     # An identifier is no category, because every row has a different value.
     texts = [name for name in of_words if not is_called_identifier(name)]
@@ -398,14 +398,14 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
         if len(texts) == len(words):
             which = "these are"
         else:
-            which = f"columns {series(texts)} hold" if len(texts) > 1 else f"column {texts[0]} holds"
+            which = f"columns {join_with_and(texts)} hold" if len(texts) > 1 else f"column {texts[0]} holds"
         remedy = f"If {which} categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Correct these cells, or empty them if they stand for a missing value. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
-        remedy = f"Read decimal commas {reading('decimal', ',')}. {remedy}"
+        remedy = f"Read decimal commas {reader_argument('decimal', ',')}. {remedy}"
     if between:
-        remedy = f"Read thousands separators {reading('thousands', min(between))}. {remedy}"
+        remedy = f"Read thousands separators {reader_argument('thousands', min(between))}. {remedy}"
     return DataError(f"{what} must hold numbers, but there is {enumeration(words.values())}. {remedy}")
 
 
@@ -418,7 +418,7 @@ def among(words: str, *, bad: int, of: int) -> str:
 
 def is_nameless(name: str, bad: str) -> bool:
     """Return whether a column is unusable because its name is missing or not unique. `bad` describes the fault."""
-    return not name or bad == double(name)
+    return not name or bad == describe_duplicate(name)
 
 
 def names_in(columns: Any) -> tuple[str, ...] | None:
@@ -436,7 +436,7 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
         given = columns.split(",")
     names: tuple[Any, ...] = ()
     if isinstance(given, list | tuple | np.ndarray):
-        names = tuple(clean(name) if isinstance(name, str) else name for name in given)
+        names = tuple(clean_name(name) if isinstance(name, str) else name for name in given)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
             f"{option('columns')} must be a list of column names, not {shown(columns)}. Write "
@@ -460,4 +460,4 @@ def enumeration(words: Iterable[str]) -> str:
 def doubles(names: Iterable[str]) -> str:
     """Describe which names occur more than once. Return "" if all names are different."""
     twice = [name for name, count in Counter(names).items() if count > 1]
-    return enumeration(double(name) for name in twice)
+    return enumeration(describe_duplicate(name) for name in twice)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import DataError, private
-from flower_pca.base.labels import clean, is_gap
+from flower_pca.base.errors import DataError, marked_private
+from flower_pca.base.labels import clean_name, is_missing
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import Columns, no_numbers
 
@@ -27,7 +27,7 @@ def read(frame: Any, who: str) -> dict[str, Any]:
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         raise DataError(f"Some column names of {who} are text, but others are not: {got}. Rename these columns.")
     # `Columns` refuses duplicate names, because a duplicate name would select several columns.
-    unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
+    unique = Columns(tuple(clean_name(text_of_label(name)) for name in names), who).names
     if (whole := _of_one_kind(frame)) is not None:
         return {"values": whole, "names": unique, "ids": _index(frame)}
     pairs = zip(unique, names, strict=True)
@@ -35,7 +35,7 @@ def read(frame: Any, who: str) -> dict[str, Any]:
     numbers = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in numbers}
     if not parts:
-        with private():
+        with marked_private():
             raise no_numbers(who, words, file=False)
     spelt = dict(zip(unique, names, strict=True))
     cells = {text: np.asarray(frame[spelt[text]].to_numpy()) for text in words}
@@ -88,7 +88,7 @@ def _numbers(column: Any) -> Any:
         entries = values.tolist()
     else:
         entries = [str(column.dtype)]
-    there = [entry for entry in entries if not is_gap(entry)]
+    there = [entry for entry in entries if not is_missing(entry)]
     words = [entry for entry in there if not isinstance(entry, Real)]
     if words:
         return words[0]

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import DataError, private
-from flower_pca.base.labels import clean, double
+from flower_pca.base.errors import DataError, marked_private
+from flower_pca.base.labels import clean_name, describe_duplicate
 from flower_pca.base.linalg import Array
 
 # This is the cost parameter of scrypt. A guess takes 16 MB of memory and about a twentieth of a second.
@@ -47,7 +47,7 @@ def order(ids: Sequence[str], who: str) -> Array:
     DataError
         If an id is missing or occurs more than once. The error that other machines see does not name the ids.
     """
-    with private():
+    with marked_private():
         what = f"The ids of the rows of {who}"
         if empty := sum(not name for name in ids):
             raise DataError(
@@ -56,7 +56,7 @@ def order(ids: Sequence[str], who: str) -> Array:
             )
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
-            got = ", ".join(map(double, twice[:_LISTED]))
+            got = ", ".join(map(describe_duplicate, twice[:_LISTED]))
             if len(twice) > _LISTED:
                 got = f"{got} and {len(twice) - _LISTED} more"
             raise DataError(f"{what} repeat: {got}. Keep one row for each person.")
@@ -120,4 +120,4 @@ def _id_as_text(value: Any) -> str:
     text = as_text(value)
     if text.isascii() and text.isalnum():
         return text
-    return clean(text)
+    return clean_name(text)

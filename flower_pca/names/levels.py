@@ -34,7 +34,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, is_gap
+from flower_pca.base.labels import clean_name, is_missing
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
@@ -74,7 +74,7 @@ def read_levels(given: Any) -> Levels | None:
             f"{option('categorical')} must be a list of column names, not {shown(given)}. {_EXAMPLE}",
             setting="categorical",
         )
-    found = tuple((clean(name), _levels_of(name, some)) for name, some in pairs)
+    found = tuple((clean_name(name), _levels_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
         raise ConfigError(f"{option('categorical')} has {twice}. Name each column once.", setting="categorical")
     for name, _ in found:
@@ -102,7 +102,7 @@ def _levels_of(column: str, given: Any) -> tuple[str, ...] | None:
     levels: list[str | None] = []
     if isinstance(given, list | tuple | np.ndarray):
         levels = [text_of(level) for level in given]
-        gaps = [level for level in given if isinstance(level, str) and is_gap(level)]
+        gaps = [level for level in given if isinstance(level, str) and is_missing(level)]
         if gaps:
             raise ConfigError(
                 f"{shown(gaps[0])} stands for a missing value, so it cannot be a level of {column}. Leave it out of "
@@ -164,9 +164,9 @@ def in_order(levels: Iterable[str]) -> tuple[str, ...]:
 
 def text_of(value: Any) -> str | None:
     """Return a cell as a level, or None for a missing value."""
-    if is_gap(value):
+    if is_missing(value):
         return None
-    return clean(as_text(value)) or None  # `as_text` turns 1.0 into 1, because missing values make codes floats.
+    return clean_name(as_text(value)) or None  # `as_text` turns 1.0 into 1, because missing values make codes floats.
 
 
 def are_few(cells: Iterable[Any]) -> bool:

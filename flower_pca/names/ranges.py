@@ -18,7 +18,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean, shorten
+from flower_pca.base.labels import clean_name, shorten
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown, with_article
 
@@ -47,7 +47,7 @@ def of(given: AsGiven) -> Ranges:
             raise _invalid_range(name, ends) from None
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise _invalid_range(name, ends)
-        found.append((clean(str(name)), low, high))
+        found.append((clean_name(str(name)), low, high))
     names = [name for name, *_ in found]
     if not names or len(set(names)) < len(names):
         fault = "A column has two ranges." if names else "No column has a range."
@@ -71,7 +71,7 @@ def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
             name, _, ends = part.rpartition("=")
             yield name.strip(), *ends.split("..")
     elif isinstance(given, str | os.PathLike):
-        checks.path_of("the ranges", given)
+        checks.require_path("the ranges", given)
         yield from _of_file(Path(given).expanduser())
     else:
         yield from given

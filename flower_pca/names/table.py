@@ -12,7 +12,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, cleaned, count
+from flower_pca.base.labels import clean_name, clean_names, count
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
@@ -86,16 +86,16 @@ class Table:
         if self.names is not None:
             names = tuple(self.names)
             if all(isinstance(name, str) for name in names):
-                names = cleaned(names)
+                names = clean_names(names)
             else:
-                names = tuple(clean(name) if isinstance(name, str) else name for name in names)
+                names = tuple(clean_name(name) if isinstance(name, str) else name for name in names)
             object.__setattr__(self, "names", names)
         if self.site:
-            object.__setattr__(self, "site", clean(self.site))
+            object.__setattr__(self, "site", clean_name(self.site))
         if self.words:
-            object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
+            object.__setattr__(self, "words", {clean_name(name): what for name, what in self.words.items()})
         if self.texts:
-            object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
+            object.__setattr__(self, "texts", {clean_name(name): cells for name, cells in self.texts.items()})
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):

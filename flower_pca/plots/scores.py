@@ -124,7 +124,7 @@ def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
     # Arrows are scaled separately along each axis.
     ends = weights / np.maximum(lengths, np.finfo(float).tiny)
     ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)
-    for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
+    for j in labels.largest_positions(np.linalg.norm(weights, axis=1), _ARROWS):
         x, y = ends[j]
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
         # The name of a long arrow is written towards the center, so that it stays within the picture.

@@ -70,7 +70,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
 
 def figure(size: tuple[float, float] = SINGLE) -> Figure:
     """Return an empty figure of this size in inches."""
-    with errors.requires("matplotlib", "to draw"):
+    with errors.requiring("matplotlib", "to draw"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     empty = Figure(figsize=size, dpi=200, layout="constrained", facecolor=WHITE)
@@ -99,7 +99,7 @@ def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
 
 def save(drawn: Figure, path: str | os.PathLike[str]) -> Path:
     """Write the figure into an SVG or PNG file, and return its path. If writing fails, an old file is not changed."""
-    with files.replacing(path) as file:
+    with files.replacing_file(path) as file:
         write(drawn, file, suffix(path))
     return Path(path)
 

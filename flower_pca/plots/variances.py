@@ -76,7 +76,7 @@ def _draw_panels(drawn: style.Figure, components: Array, names: list[str], error
 
 def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
     """Draw bars for the columns with the largest weights in one component, with whiskers of the lengths `off`."""
-    order = labels.leading(row, BARS)
+    order = labels.largest_positions(row, BARS)
     colors = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
     ax.barh(range(len(order)), row[order], height=0.7, color=colors)
     if off is not None and off.any():

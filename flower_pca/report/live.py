@@ -61,7 +61,7 @@ class Live:
                 f"The live page is a web page, so its name must end in .html, but {self._path} does not. Name it "
                 "live.html."
             )
-        checks.parent("the live page", self._path)
+        checks.parent_exists("the live page", self._path)
         self._every, self._due = every, 0.0
         self._reloads = max(round(every), 1)
         self._newest: StepRecord | None = None
@@ -116,7 +116,7 @@ class Live:
             *([] if self._newest is None else _parts(self._newest, self._alarms)),
             f"<footer>flower_pca {__version__}</footer>\n",
         ]
-        with files.replacing(self._path, private=True) as file:
+        with files.replacing_file(self._path, private=True) as file:
             file.write(html.page(self._title, parts, reloads=reloads))
 
 

@@ -75,7 +75,7 @@ def write(
         html.fold("How the run went", *_course(result, summary, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
-    with files.replacing(path, private=True) as file:  # The file shows scores of rows.
+    with files.replacing_file(path, private=True) as file:  # The file shows scores of rows.
         file.write(html.page(title, parts))
     return Path(path)
 

@@ -151,7 +151,7 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
     for line, key in zip(lines, keys, strict=True):
         own = result.local[key]
         variances = ", ".join(f"{v:.3g}" for v in own["variances"][:4]) + (", ..." if len(own["variances"]) > 4 else "")
-        line += [variances, labels.in_words(own[OWN][0], names) if len(own[OWN]) else ""]
+        line += [variances, labels.weights_in_words(own[OWN][0], names) if len(own[OWN]) else ""]
     words = [0, len(head) - 2, len(head) - 1]
     return [html.table("Clients: what is their own", head, lines, words=words)]
 
@@ -238,8 +238,8 @@ def messages(history: History) -> str:
             record.stage,
             html.figure(record.metrics.get("error"), ".1e"),
             f"{record.answered:,}/{record.asked:,}",
-            labels.size(record.bytes_up),
-            labels.size(record.bytes_down),
+            labels.bytes_in_words(record.bytes_up),
+            labels.bytes_in_words(record.bytes_down),
             f"{record.seconds:.2g}",
         ]
         for record in history

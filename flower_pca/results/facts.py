@@ -84,7 +84,7 @@ class Summary:
     components: Listing
 
     def __str__(self) -> str:
-        table, others = labels.in_columns(*self.components), self.of_tone("warn", "good", "plain")
+        table, others = labels.text_table(*self.components), self.of_tone("warn", "good", "plain")
         return "\n".join([self.title, *self.of_tone("bad"), *self.findings, table, *others])
 
     def of_tone(self, *tones: Tone) -> list[str]:
@@ -125,7 +125,7 @@ _ENDS: Final = {
 def ending(status: Status, rounds: int, left_out: Mapping[int, LeftOut]) -> str:
     """Describe in a few words how a run ended: "converged after 2 rounds". `of_status` returns the warnings."""
     ended = _ENDS.get(status.outcome, status.outcome.value.replace("_", " "))
-    without = f", without {labels.series([out.name for out in left_out.values()])}" if left_out else ""
+    without = f", without {labels.join_with_and([out.name for out in left_out.values()])}" if left_out else ""
     return f"{ended} after {labels.count(rounds, 'round')}{without}"
 
 
@@ -138,8 +138,8 @@ def of_messages(history: History) -> list[Fact]:
     """Return the number and the size of the messages of a run."""
     return [
         Fact("messages", "messages", history.count, f"{history.count:,}", run=True),
-        Fact("bytes_up", "sent by clients", history.bytes_up, labels.size(history.bytes_up), run=True),
-        Fact("bytes_down", "sent to clients", history.bytes_down, labels.size(history.bytes_down), run=True),
+        Fact("bytes_up", "sent by clients", history.bytes_up, labels.bytes_in_words(history.bytes_up), run=True),
+        Fact("bytes_down", "sent to clients", history.bytes_down, labels.bytes_in_words(history.bytes_down), run=True),
         Fact("seconds", "time", float(history.seconds), f"{history.seconds:.3g} s", run=True),
     ]
 
@@ -159,7 +159,7 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
     """Describe a component by the columns with the largest weights: "glucose and weight against age"."""
     if not len(weights) or not np.any(weights):
         return "no column"
-    order = labels.leading(weights, _NAMED)
+    order = labels.largest_positions(weights, _NAMED)
     first = order[0]
     if weights[first] ** 2 >= _ALONE * float(weights @ weights):
         return f"{names[first]}, all but alone"
@@ -167,7 +167,7 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
     strong = [j for j in order if abs(weights[j]) >= least]
     above = [names[j] for j in strong if weights[j] > 0.0]
     below = [names[j] for j in strong if weights[j] < 0.0]
-    return " against ".join(labels.series(side) for side in (above, below) if side)
+    return " against ".join(labels.join_with_and(side) for side in (above, below) if side)
 
 
 class OfColumns(Protocol):
@@ -203,7 +203,7 @@ def heading(title: str, shown: int, every: int, which: str) -> str:
 
 def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the columns with the largest weights in a component, with their weights, largest first, for JSON."""
-    largest = labels.leading(row, _WEIGHTS)
+    largest = labels.largest_positions(row, _WEIGHTS)
     return [{"column": names[j], "weight": float(row[j])} for j in largest]
 
 
@@ -212,7 +212,7 @@ def in_text(result: AnyResult, *more: str) -> str:
     summary = result.summary()
     bad = summary.of_tone("bad")
     others = [words for words in more if words not in bad]
-    return "\n".join([*bad, labels.in_columns(*summary.components), *others])
+    return "\n".join([*bad, labels.text_table(*summary.components), *others])
 
 
 def in_html(result: AnyResult) -> str:
@@ -254,7 +254,7 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 def weights_with_errors(row: Array, errors: Array, names: Sequence[str], *, most: int = 3) -> str:
     """Return the largest weights with their standard errors and columns, as text: "+0.71 ± 0.02 glucose"."""
-    heaviest = labels.leading(row, most)
+    heaviest = labels.largest_positions(row, most)
     return ", ".join(f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import Columns, Heading, enumeration, missing_columns
 from flower_pca.names.levels import source_of
@@ -79,7 +79,7 @@ def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: C
 
 
 def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(map(clean, names))
+    return None if names is None else tuple(map(clean_name, names))
 
 
 def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> Table:

@@ -509,7 +509,7 @@ class PCAResult:
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the columns of `transform`: pc1, pc2 and so on. `input_features` is ignored."""
-        return labels.texts([f"pc{j + 1}" for j in range(self.n_components_)])
+        return labels.names_as_array([f"pc{j + 1}" for j in range(self.n_components_)])
 
     @property
     def is_pooled(self) -> bool:
@@ -656,7 +656,7 @@ class PCAResult:
         If both results have column names, columns are matched by name.
         """
         components = other.components_ if isinstance(other, PCAResult) else other
-        rows = np.atleast_2d(checks.numbers("The other components", components))
+        rows = np.atleast_2d(checks.as_numbers("The other components", components))
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
@@ -727,7 +727,7 @@ class PCAResult:
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
         """Read a file that `save` has written, and return an object of the class that was saved."""
         header, arrays = files.read(path, "result")
-        with files.refuse_others(path, "result"):
+        with files.refusing_malformed(path, "result"):
             kind = saved.class_of(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, kind=kind))
 
@@ -858,8 +858,8 @@ class PCAResult:
             digits = 3
             columns = {
                 "of that, noise up to": [f"{part:.0%}" for part in known.noise_share],
-                "share": list(map(labels.bounds, known.shares)),
-                "together": list(map(labels.bounds, known.together)),
+                "share": list(map(labels.share_in_words, known.shares)),
+                "together": list(map(labels.share_in_words, known.together)),
             }
         sizes = [f"{variance:.{digits}g}" for variance in self.explained_variance_]
         if self.variance_errors_ is not None:
@@ -877,7 +877,7 @@ class PCAResult:
     def _largest_weights(self, names: Sequence[str]) -> list[str]:
         """Return the columns with the largest weights in each component, with standard errors if they are known."""
         if self.loading_errors_ is None:
-            return [labels.in_words(weights, names) for weights in self.components_]
+            return [labels.weights_in_words(weights, names) for weights in self.components_]
         pairs = zip(self.components_, self.loading_errors_, strict=True)
         return [facts.weights_with_errors(weights, off, names) for weights, off in pairs]
 
@@ -948,7 +948,7 @@ class PCAResult:
             facts.plain("bounds_together", known.together.tolist()),
             facts.plain("noise_alone", known.floor),
             facts.plain("privacy", asdict(spent)),
-            Fact("", "variance explained", None, labels.bounds(known.together[-1])),
+            Fact("", "variance explained", None, labels.share_in_words(known.together[-1])),
             Fact("", "privacy: epsilon, delta", None, f"{spent.epsilon:.4g}, {spent.delta:g}"),
             Fact("", "deviation of the noise", None, f"{spent.noise:.4g}"),
             Fact("", "noise is added", None, "in shares" if spent.shared else "by each client"),

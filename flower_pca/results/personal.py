@@ -145,7 +145,7 @@ class PersonalResult(PCAResult):
         if isinstance(client, str):
             client = self._key_of(client)
         if not isinstance(client, int | np.integer):
-            rows = checks.numbers("The components of the client", client)
+            rows = checks.as_numbers("The components of the client", client)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 got = f"shape {rows.shape}"
                 raise ConfigError(

@@ -51,7 +51,7 @@ def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Pa
             'that did the same. Run on .bed files with scale="genotype", and leave center out.'
         )
     place = Path(folder).expanduser()
-    checks.parent("the files of PLINK", place)
+    checks.parent_exists("the files of PLINK", place)
     place.mkdir(exist_ok=True)
     numbered = [f"PC{j + 1}" for j in range(result.n_components_)]
     of = [str(name).split(":") for name in names]
@@ -82,5 +82,5 @@ def _number(value: float) -> str:
 
 
 def _write(path: Path, lines: Iterable[Sequence[object]], *, private: bool = False) -> None:
-    with files.replacing(path, private=private) as file:
+    with files.replacing_file(path, private=private) as file:
         file.write("".join("\t".join(map(str, line)) + "\n" for line in lines).encode())

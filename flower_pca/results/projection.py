@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from flower_pca.base import files, labels
-from flower_pca.base.errors import ConfigError, DataError, harmless
+from flower_pca.base.errors import ConfigError, DataError, safe_for_log
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
@@ -123,7 +123,7 @@ class Packet(ABC):
         names: Any = header.get("feature_names", [None])
         digest: Any = header.get("feature_digest")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
-            got = harmless(", ".join(sorted(arrays)) or "none")
+            got = safe_for_log(", ".join(sorted(arrays)) or "none")
             raise DataError(f"The arrays of a {cls.kind} do not match its fields: {got}. {_REMEDY}")
         texts = [digest]
         if isinstance(names, list):
@@ -131,14 +131,14 @@ class Packet(ABC):
         elif names is not None:
             texts.append(names)
         if not all(isinstance(text, str) for text in texts):
-            raise DataError(f"Not all names of a {cls.kind} are text: {harmless(repr(texts))}. {_REMEDY}")
+            raise DataError(f"Not all names of a {cls.kind} are text: {safe_for_log(repr(texts))}. {_REMEDY}")
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)
             # Booleans are excluded, because True is an int in Python.
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise DataError(
-                    f"{name} of a {cls.kind} is {harmless(repr(count))}, which is not a number of rows. {_REMEDY}"
+                    f"{name} of a {cls.kind} is {safe_for_log(repr(count))}, which is not a number of rows. {_REMEDY}"
                 )
             counts[name] = count
         return cls._unpacked(arrays, counts, labels.array_of(names), digest)
@@ -391,4 +391,4 @@ class Scaling(Packet):
         """Return a plain text table with the mean and the standard deviation of each column."""
         columns = zip(names_of(self), self.mean_, self.scale_, strict=True)
         lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in columns]
-        return labels.in_columns(["column", "mean", "deviation"], lines)
+        return labels.text_table(["column", "mean", "deviation"], lines)

@@ -269,7 +269,7 @@ class Events:
         self._path = Path(path).expanduser().absolute()
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._handle = os.open(self._path, flags | files.not_through_links(self._path), 0o666)
+            self._handle = os.open(self._path, flags | files.no_follow_flag(self._path), 0o666)
             # The caller does not know when the last step is over, so the file is closed when this object is deleted.
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
@@ -300,7 +300,7 @@ class Events:
             raise self._not_this_run(f"ends with step {self._newest}, before step {record.step}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **record.to_json()}, allow_nan=False).encode() + b"\n"
-        with files.naming(self._path):
+        with files.naming_file_in_errors(self._path):
             # A write to a pipe may take only part of the line.
             while line:
                 line = line[os.write(self._handle, line) :]

@@ -250,7 +250,7 @@ def fields(
         **{name: header[name] for name in own.plain},
         "decisions": tuple(header["decisions"]),
         "hints": tuple(map(str, header["hints"])),
-        "privacy": None if spent is None else files.unpack(Spent, spent, {}),
+        "privacy": None if spent is None else files.unpack_value(Spent, spent, {}),
         **from_run(header),
     }
 

@@ -163,7 +163,7 @@ def components_of(init: Start) -> Components:
     Raise a ConfigError if the components are not a matrix of finite numbers.
     """
     found: Any = _loaded(init)
-    rows = checks.numbers("The components to start from", getattr(found, "components_", found))
+    rows = checks.as_numbers("The components to start from", getattr(found, "components_", found))
     if rows.ndim == 3:
         rows = rows[-1]
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():

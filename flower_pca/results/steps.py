@@ -200,7 +200,7 @@ class TrackingResult:
         truth : ndarray of shape (steps, r, d)
             The true components of each step as rows, or an array of shape (r, d) that holds for all steps.
         """
-        true = checks.numbers("The truth", truth)
+        true = checks.as_numbers("The truth", truth)
         if true.ndim == 2:
             true = np.broadcast_to(true, (self.steps, *true.shape))
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
@@ -248,7 +248,7 @@ class TrackingResult:
         """Read a result from a file that `save` has written."""
         header, arrays = files.read(path, "tracking result")
         saved.require_whole(path, "tracking result", {*_HEADER, *_ARRAYS}, {*header, *arrays})
-        with files.refuse_others(path, "tracking result"):
+        with files.refusing_malformed(path, "tracking result"):
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]
                 statistics_={int(step): value for step, value in header["statistics_"].items()},
@@ -342,7 +342,7 @@ class TrackingResult:
         steps = labels.count(totals["steps"], "step")
         said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
         if changes := [f"{step}" for step in self.changes_]:
-            where = labels.noun(len(changes), "step")
+            where = labels.pluralize(len(changes), "step")
             said.append(f"A change was declared at {where} {', '.join(changes)}.")
         for step, cause in self.causes_.items():
             said.append(f"Step {step}: {in_words(cause, names, self.site_names)}")
@@ -356,7 +356,7 @@ class TrackingResult:
         names = facts.names_of(self)
         sizes = self.values_[-1] / max(int(self.rows_[-1]), 1)
         lines = [
-            [f"{j}", f"{size:.{digits}g}", labels.in_words(row, names)]
+            [f"{j}", f"{size:.{digits}g}", labels.weights_in_words(row, names)]
             for j, (size, row) in enumerate(zip(sizes, self.components_[-1], strict=True), 1)
         ]
         return Listing(["component", "mean square of a row", "largest weights"], lines)
@@ -419,7 +419,7 @@ def in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> st
     reasons = [_REASONS[str(reason)] for reason in cause["reasons"]]
     columns = [names[int(column)] for column in cause["columns"]]
     clients = [labels.client_name(sites, int(site)) for site in cause["sites"]]
-    said = f"by {labels.series(reasons)}"
+    said = f"by {labels.join_with_and(reasons)}"
     if columns:
         said += f", most in {', '.join(columns)}"
     if clients:

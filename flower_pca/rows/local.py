@@ -117,7 +117,7 @@ class Operator(ABC):
     def complete(self) -> None:
         """Raise a DataError if values are missing and the frame has no replacement for them."""
         if self.missing and self.frame.fill is None and not self.frame.own:
-            raise checks.not_finite(self.who, self.missing)
+            raise checks.not_finite_error(self.who, self.missing)
 
     def top(self, k: int) -> tuple[Array, Array]:
         """Return the leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""

@@ -93,7 +93,7 @@ class DP:
         for name in ("epsilon", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)
-        object.__setattr__(self, "frame_share", checks.share(self.frame_share))
+        object.__setattr__(self, "frame_share", checks.parse_share(self.frame_share))
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             raise ConfigError(

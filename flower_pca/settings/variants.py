@@ -44,7 +44,7 @@ class Variants:
         if self.hwe is not None:
             checks.number("hwe of variants", self.hwe, least=1e-300, most=1.0, remedy="Use 1e-6.")
         for name, most in (("maf", 0.5), ("call", 1.0)):
-            object.__setattr__(self, name, checks.share(getattr(self, name)))
+            object.__setattr__(self, name, checks.parse_share(getattr(self, name)))
             checks.number(f"{name} of variants", getattr(self, name), least=0.0, most=most)
         checks.choice("ambiguous of variants", self.ambiguous, (True, False))
 

@@ -265,7 +265,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     d = clients[0].d
     if config.covariates is not None:
         d -= len(config.covariates.names)
-    checks.at_most(config.n_components, rows, d)
+    checks.components_available(config.n_components, rows, d)
     algorithm = config.algorithm
     if isinstance(algorithm, HasNumbersByClient) and algorithm.by_client is not None:
         from flower_pca.layers import single
@@ -394,7 +394,7 @@ def track(
     engine = Ray.of(backend)
     _require_called_here(engine, on_round)
     if checkpoint is not None:
-        checks.parent("the checkpoint", checkpoint)
+        checks.parent_exists("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
     run = assembly.tracking(chosen, min_nodes=min_nodes, **settings)
     clients = [client.select(names_in(settings.get("columns"))) for client in _streams(streams, batch)]

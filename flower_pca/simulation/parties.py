@@ -82,7 +82,7 @@ class Parties:
         tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
         _require_same(tables)
         d = sum(table.d for table in tables)
-        checks.at_most(config.n_components, tables[0].n, d)
+        checks.components_available(config.n_components, tables[0].n, d)
         gaps = config.missing != "error"
         if not gaps:
             for table in tables:

@@ -82,7 +82,7 @@ def frame_of(total: Arrays, model: Model) -> Frame:
     if "count" in total:
         fill, bad = mean, total["count"] == 0
         _refuse(f"No client has a value in {_COLUMNS}", bad, "Drop ", ".", names)
-    checks.at_most(model.n_components, int(total["n"]), len(mean))
+    checks.components_available(model.n_components, int(total["n"]), len(mean))
     scale = scale_of(model.scale, total, names, model.shared)
     return Frame(mean if model.center else None, scale, fill, own=model.missing == "local_mean")
 
@@ -182,7 +182,7 @@ def _refuse(what: str, bad: Array, do: str, end: str, names: Sequence[str] | Non
     if len(columns) == 1:
         which = "it"
     named = in_brief([str(j) if names is None else names[j] for j in columns])
-    noun = labels.noun(len(columns), "column")
+    noun = labels.pluralize(len(columns), "column")
     remedy = f"{do}{which}{end}"
     raise DataError(f"{what.replace(_COLUMNS, f'{noun} {named}')}. {remedy}")
 

@@ -60,7 +60,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import labels, linalg
-from flower_pca.base.bits import signs
+from flower_pca.base.bits import random_signs
 from flower_pca.base.errors import OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
@@ -297,7 +297,7 @@ def _flips(
             E = X * weights
             E -= (E @ W) @ W.T
             for draw in range(j * draws, (j + 1) * draws):
-                drawn = signs(key + f"{number} {draw}".encode(), (len(E), width))
+                drawn = random_signs(key + f"{number} {draw}".encode(), (len(E), width))
                 yield 1 + draw, E * (drawn if width == data.d else drawn[:, sources])
 
 

@@ -89,7 +89,7 @@ def names_of_shares(explain: Iterable[str], count: int) -> tuple[str, ...]:
     The share of the site is missing if each site's own means were subtracted.
     """
     named = tuple(groups(explain))
-    every = labels.series(list(named))
+    every = labels.join_with_and(list(named))
     return (*named, *([every] if len(named) > 1 else []), f"{BEYOND}{every}")[:count]
 
 
@@ -133,8 +133,8 @@ def hints_of_sites(share: Array | None, sites: int | None, rows: int, scale: str
     far = np.flatnonzero(beyond_chance(share, sites, rows))
     if not len(far):
         return []
-    which = labels.series([str(j + 1) for j in far])
-    shares = labels.series([f"{share[j]:.0%}" for j in far])
+    which = labels.join_with_and([str(j + 1) for j in far])
+    shares = labels.join_with_and([f"{share[j]:.0%}" for j in far])
     components, them = ("Component", "it") if len(far) == 1 else ("Components", "them")
     verb = "differs" if len(far) == 1 else "differ"
     chance = (sites - 1) / (rows - 1)

@@ -336,7 +336,7 @@ def _warnings_of_size(state: ErrorsState, model: Model) -> list[str]:
     kurtosis = 1.0 + state.rows * state.variances[: state.k]
     usual = max(_USUAL_KURTOSIS, 3.0 + 3.0 * float(np.sqrt(24.0 / state.rows)))
     if len(heavy := np.flatnonzero(kurtosis > usual)):
-        named = f"{labels.noun(len(heavy), 'component')} {', '.join(str(j + 1) for j in heavy)}"
+        named = f"{labels.pluralize(len(heavy), 'component')} {', '.join(str(j + 1) for j in heavy)}"
         of = ", ".join(f"{kurtosis[j]:.2g}" for j in heavy)
         said.append(
             f"standard errors are too small, because scores along {named} have heavy tails (kurtosis {of}, but normal "

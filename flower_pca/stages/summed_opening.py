@@ -126,7 +126,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         v = state.moments / unit
         deviation = noise_share(self.noise, state.among) * np.sqrt(state.clients) / unit
         d = (len(v) - 1) // (2 if state.sums and state.columns else 1) - (1 if state.sums and not state.columns else 0)
-        checks.at_most(model.n_components, d, d)
+        checks.components_available(model.n_components, d, d)
         n = int(np.round(v[0]))
         if n < 2:
             raise DataError(

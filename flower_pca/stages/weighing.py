@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.linalg import Array, median
+from flower_pca.base.linalg import Array, weighted_median
 from flower_pca.base.options import option
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge
@@ -177,8 +177,8 @@ class MedianOpening(WeighingOpening):
         answers = _Answers.of(state.said)
         weights, there = self._weights(answers), self._weights_by_column(answers)
         total = answers.common
-        total["mean"] = median(answers.mean, there)
-        variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
+        total["mean"] = weighted_median(answers.mean, there)
+        variances = weighted_median(answers.m2 / np.maximum(answers.seen, 1.0), there)
         if model.center and not variances.any() and (answers.m2.any() or np.ptp(answers.mean, axis=0).any()):
             raise DataError(
                 "At least half of the clients have a single row, or the same row many times, so the median of their "
@@ -187,7 +187,7 @@ class MedianOpening(WeighingOpening):
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
             peaks = np.stack([reply["peak"] for reply in answers.replies])
-            total["peak"] = median(peaks, there)
+            total["peak"] = weighted_median(peaks, there)
         total["product"] = answers.product(self._block(state, total), total["mean"], weights)
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
         return total, Weights({} if self.share is None else by_client)
@@ -197,7 +197,7 @@ class MedianOpening(WeighingOpening):
         # The total variance is a sum of medians of mean squares about the common center, because the variances along
         # components are such medians, too.
         answers = _Answers.of(state.said)
-        squares = median(answers.columns(found.frame) / answers.n[:, None], self._weights_by_column(answers))
+        squares = weighted_median(answers.columns(found.frame) / answers.n[:, None], self._weights_by_column(answers))
         # The product is dropped, because it is a sum over clients and not a median.
         return replace(found, product=None, trace=float(found.n * squares.sum()))
 

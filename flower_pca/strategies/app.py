@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flower_pca import registry, run_config
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.options import Sentence, in_words, option
+from flower_pca.base.options import Sentence, with_advice_written, option
 from flower_pca.base.shown import shown
 from flower_pca.hosting import EACH
 from flower_pca.report.live import watching
@@ -55,7 +55,7 @@ class _InRunConfigWords(logging.Filter):
 
     def _in_run_config_words(self, value: object) -> object:
         """Return a sentence with rewritten settings, and any other value unchanged."""
-        return in_words(value, self._written) if isinstance(value, Sentence) else value
+        return with_advice_written(value, self._written) if isinstance(value, Sentence) else value
 
 
 def run(grid: Grid, context: Context) -> None:

@@ -30,7 +30,7 @@ from flwr.serverapp import Grid
 
 from flower_pca import wire
 from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError, harmless
+from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError, safe_for_log
 from flower_pca.base.history import Round
 from flower_pca.base.options import option
 from flower_pca.core.drive import Driven
@@ -386,7 +386,7 @@ class Nodes:
         number = "" if key is None else f"partition-id {key}"
         called = self.sites.get(node) or number or self._called.get(node, "")
         if called:
-            return f" ({harmless(called)})"
+            return f" ({safe_for_log(called)})"
         return ""
 
     def _pace(self, step: int) -> None:
@@ -501,7 +501,7 @@ class Nodes:
         if unanswerable := self._without_function(node, lines[-1]):
             self._strangers[node] = unanswerable
             return Failure(node, unanswerable, lasting=True)
-        return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
+        return self._fail(node, f"error {error.code}: {safe_for_log(lines[-1])}", silent=error.code == _GONE)
 
     def _unserved(self, connected: int) -> ConfigError:
         """Return the error for a run if too many nodes have no function for its messages."""
@@ -530,7 +530,7 @@ class Nodes:
             )
         if "default" in self._actions:
             return f"its ClientApp has PCA without an action. Leave action={action!r} out of the strategy"
-        there, first = labels.series([repr(each) for each in self._actions]), repr(self._actions[0])
+        there, first = labels.join_with_and([repr(each) for each in self._actions]), repr(self._actions[0])
         if len(self._actions) > 1:
             found = f"has PCA under the actions {there}" + (f", not {action!r}" if action else "")
         else:

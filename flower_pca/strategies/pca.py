@@ -244,7 +244,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         self._newest: Nodes | None = None
         checkpoint = nodes.get("checkpoint")
         if checkpoint is not None:
-            checks.parent("the checkpoint", checkpoint)
+            checks.parent_exists("the checkpoint", checkpoint)
         node_settings = NodeSettings.of(nodes, interval=interval)
         super().__init__(node_settings, checkpoint)
         self._tracker = registry.tracker(tracker)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.linalg import Array, Power
+from flower_pca.base.linalg import Array, PowerIteration
 
 # A Ritz value below this share of the largest counts as 0, so that its vector is not improved by a power step.
 _NULL: Final = 1e-8
@@ -54,7 +54,7 @@ class Solver:
     Q: Array
     CQ: Array
     T: Array
-    power: Power | None
+    power: PowerIteration | None
     block: Array
     heard: Array | None = None
     products: int = 0
@@ -74,7 +74,7 @@ class Solver:
     @classmethod
     def by_power(cls, start: Array, *, r: int) -> Solver:
         """Return a solver with the power method, started from these r orthonormal columns."""
-        return replace(cls.krylov(start, r=r), power=Power.of(start))
+        return replace(cls.krylov(start, r=r), power=PowerIteration.start_from(start))
 
     def step(self, S: Array, qr_every: int) -> Solver:
         """Return the solver after it has received S, the product of C and the block. S may contain noise."""
@@ -164,7 +164,7 @@ class Solver:
             Z = np.where(full, Z, self.Z)
         # |Cz|^2 / z'Cz is a better estimate of the eigenvalue than z'Cz, by half a power step.
         values = np.where(full, values * np.einsum("ij,ij->j", Z, Z), values)
-        return linalg.polish(Z), np.sort(values)[::-1]
+        return linalg.newton_orthonormalize(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
         """Return the solver with the next block to send, without the Ritz vectors."""
@@ -203,7 +203,7 @@ class Solver:
         if lacking > _acceptable_error(values, tol, gap) * gap:
             return None
         V = F @ (V[:, :r] / np.sqrt(exact[:r]))
-        return linalg.polish(V), exact[:r]
+        return linalg.newton_orthonormalize(V), exact[:r]
 
     def _extend(self, S: Array) -> Solver:
         r, new = self.r, self.block.T @ S
@@ -219,7 +219,7 @@ class Solver:
         values, W = linalg.eigh_descending(T)
         V = W[:, :r]
         Z, CZ = Q @ V, CQ @ V
-        rest = linalg.length(CZ - Z * values[:r])
+        rest = linalg.frobenius_norm(CZ - Z * values[:r])
         return replace(
             self,
             Q=Q,
@@ -265,4 +265,4 @@ def beside(P: Array, p: int, seed: int) -> Array:
     except np.linalg.LinAlgError:
         # If few directions are orthogonal to P, the random columns may be linearly dependent.
         columns = linalg.orth(columns)
-    return linalg.polish(columns - P @ (P.T @ columns))
+    return linalg.newton_orthonormalize(columns - P @ (P.T @ columns))

@@ -156,10 +156,10 @@ class ColumnsResult(PCAResult):
             return None
         every = [name for part in parts for name in part]
         if len(set(every)) == len(every):
-            return labels.texts(every)
+            return labels.names_as_array(every)
         sites = (labels.client_name(self.site_names, party) for party in names)
         pairs = zip(sites, parts, strict=True)
-        return labels.texts([f"{site}/{name}" for site, part in pairs for name in part])
+        return labels.names_as_array([f"{site}/{name}" for site, part in pairs for name in part])
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:
@@ -183,7 +183,7 @@ class ColumnsResult(PCAResult):
             mean_=own.get("mean"),
             scale_=own.get("scale"),
             fill_=own.get("fill"),
-            feature_names_in_=None if names is None else labels.texts(names),
+            feature_names_in_=None if names is None else labels.names_as_array(names),
         )
 
     @property
@@ -279,8 +279,8 @@ class ColumnsResult(PCAResult):
         """Return the names that a party uses for its columns, without the name of the party as a prefix."""
         before = f"{labels.client_name(self.site_names, party)}/"
         if all(str(name).startswith(before) for name in names):
-            return labels.texts([str(name).removeprefix(before) for name in names])
-        return labels.texts([str(name) for name in names])
+            return labels.names_as_array([str(name).removeprefix(before) for name in names])
+        return labels.names_as_array([str(name) for name in names])
 
     @property
     def frame(self) -> Frame:

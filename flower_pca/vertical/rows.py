@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import OTHER_SERVER, DataError, private
+from flower_pca.base.errors import OTHER_SERVER, DataError, marked_private
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.layer import Layer, Work
@@ -164,9 +164,9 @@ def _transpose(framed: LocalData, order: Array) -> Array:
 def _column_frame(table: LocalData, split: Split) -> Frame:
     """Return the frame in which a party centers and scales its own columns."""
     if table.missing and not split.gaps:
-        raise checks.not_finite(table.who, table.missing)
+        raise checks.not_finite_error(table.who, table.missing)
     moments = table.observed()
-    with private():
+    with marked_private():
         _refuse(table, np.asarray(moments.seen) == 0, "are no values", then="Leave out such columns.")
         scale = _scale(table, split)
     frame = Frame(scale=scale, names=table.names)
@@ -219,5 +219,5 @@ def _refuse(table: LocalData, bad: Array, found: str, why: str = "", *, then: st
     if len(columns):
         names = labels.column_names(table.names, table.d)
         where = f"{in_brief([names[j] for j in columns])} of {table.who}"
-        noun = labels.noun(len(columns), "column")
+        noun = labels.pluralize(len(columns), "column")
         raise DataError(f"There {found} in {f'{noun} ' * bool(table.names)}{where}{why}. {then}")

@@ -111,7 +111,7 @@ class ColumnsOpening(Stage[ColumnsState]):
         assert state.total is not None
         assert model.heading is not None
         total, people = state.total, model.heading.count
-        checks.at_most(model.n_components, people, people)
+        checks.components_available(model.n_components, people, people)
         trace = float(total["squares"])
         if not trace > 0.0:
             raise DataError(

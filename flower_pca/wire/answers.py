@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import LONGEST, Heading
@@ -145,7 +145,7 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     if layout is None:
         found = ", ".join(sorted(content)) or "none"
         raise ProtocolError(
-            harmless(
+            safe_for_log(
                 f"An answer lacks the records {ARRAYS}, {METRICS} with {NUM_EXAMPLES}, and {CONFIG}. It has these "
                 f"records: {found}. Let a client of flower_pca answer. If clients.register has added PCA to the app, "
                 'give the strategy action="pca".'
@@ -169,9 +169,9 @@ def read_answer(
     check_spoken(_ANSWER, metrics, "a client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
     key = value_of(_ANSWER, metrics, "key", int)
-    site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
+    site = safe_for_log(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
-        why = harmless(value_of(_ANSWER, metrics, "refusal", str))
+        why = safe_for_log(value_of(_ANSWER, metrics, "refusal", str))
         return Answer(number, key, {}, num_examples, why, bool(metrics.get(_LASTING, True)), site=site)
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
@@ -180,7 +180,7 @@ def read_answer(
         )
     # Arrays are read only after these checks, because refusals and evaluations have none.
     arrays = packing.unpack(by_name(_ANSWER, parameters(), metrics))
-    declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
+    declines = safe_for_log(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     recalls = bool(metrics.get(_RECALLS, False))
     keeps = bool(metrics.get(_KEEPS, False))
     heading = Heading.of(metrics)

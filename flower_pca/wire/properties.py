@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
-from flower_pca.base.errors import harmless
+from flower_pca.base.errors import safe_for_log
 from flower_pca.wire import records
 from flower_pca.wire.layouts import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES, SERVER_ROUND
 
@@ -39,7 +39,7 @@ def write_actions(actions: Sequence[str]) -> RecordDict:
 def read_actions(content: RecordDict) -> list[str]:
     """Return the PCA actions that an app has listed, or an empty list if its answer lists none."""
     actions = records.values_in(content, CONFIG).get(_ACTIONS, [])
-    return [harmless(str(action)) for action in actions[:_MOST]] if isinstance(actions, list) else []
+    return [safe_for_log(str(action)) for action in actions[:_MOST]] if isinstance(actions, list) else []
 
 
 def write_directory_query(server_round: int) -> RecordDict:

@@ -18,7 +18,7 @@ from flwr.app import MetricRecord as MetricRecord
 from flwr.app import RecordDict
 
 from flower_pca.base import files, labels
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays
@@ -96,12 +96,12 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     # Errors repeat these names, which come from another machine.
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
         raise ProtocolError(
-            f"{who} has arrays whose names are not printable or longer than {_WORD} characters: {harmless(text)}. "
+            f"{who} has arrays whose names are not printable or longer than {_WORD} characters: {safe_for_log(text)}. "
             f"{SENDER}"
         )
     if len(names) != len(arrays) or len(set(names)) != len(names):
         raise ProtocolError(
-            f"{who} has {labels.count(len(arrays), 'array')} for the names {harmless(text) or 'none'}, but each name "
+            f"{who} has {labels.count(len(arrays), 'array')} for the names {safe_for_log(text) or 'none'}, but each name "
             f"needs its own array. {SENDER}"
         )
     return dict(zip(names, arrays, strict=True))
@@ -115,13 +115,13 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
         return
-    newest = harmless(newest)
+    newest = safe_for_log(newest)
     if layout is None:
         raise ProtocolError(
             f"{who} comes from {stranger} that does not belong to flower_pca. Install flower_pca {newest} everywhere, "
             "and use its strategies together with its clients."
         )
-    theirs = harmless(f"flower_pca {version or 'before 0.1'} with layout {layout}")
+    theirs = safe_for_log(f"flower_pca {version or 'before 0.1'} with layout {layout}")
     raise ProtocolError(
         f"{who} comes from {theirs}, but this machine has flower_pca {VERSION} with layout {LAYOUT}. Install "
         f"flower_pca {newest} everywhere."
@@ -135,7 +135,7 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
         kinds = " or ".join(kind.__name__ for kind in wanted)
         if value is None:
             raise ProtocolError(f"{who} has no {name} ({kinds}). {SENDER}")
-        raise ProtocolError(f"{who} has {harmless(f'{name}={value!r}')}, which is not of type {kinds}. {SENDER}")
+        raise ProtocolError(f"{who} has {safe_for_log(f'{name}={value!r}')}, which is not of type {kinds}. {SENDER}")
     return value
 
 
@@ -145,7 +145,7 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
     if len(text) > _WORD or not text.isprintable():
         raise ProtocolError(
             f"The {name} of {who.lower()} is not a printable text of at most {_WORD} characters: "
-            f"{harmless(repr(text))}. {SENDER}"
+            f"{safe_for_log(repr(text))}. {SENDER}"
         )
     return text
 

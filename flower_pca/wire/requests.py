@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from flwr.app import RecordDict
 
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Message
 from flower_pca.core.layer import flat, split
@@ -148,7 +148,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     if layout is None:
         found = ", ".join(sorted(content)) or "none"
         raise ProtocolError(
-            harmless(
+            safe_for_log(
                 f"A message to {kind} lacks the records {ARRAYS} and {CONFIG}. It has these records: {found}. Send it "
                 "with a strategy of flower_pca."
             )

@@ -151,7 +151,7 @@ def test_peaks_beyond_the_moments_beside_them_are_refused(times):
 
 def test_texts_of_nodes_are_cut_and_steer_no_terminal():
     evil = "\x1b[2J\r\n" + "x" * 5000
-    said = errors.harmless(evil)
+    said = errors.safe_for_log(evil)
     assert len(said) < 600
     assert said.isprintable()
     assert said.startswith("\\x1b[2J\\r\\n")

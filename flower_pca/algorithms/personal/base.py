@@ -61,7 +61,7 @@ class BlockLanczos:
         Q = np.hstack([self.Q, self.block])
         PQ = np.hstack([self.PQ, image])
         values, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
-        block = linalg.independent(linalg.complement(linalg.complement(image, Q), Q), 1e-8)
+        block = linalg.independent_columns(linalg.complement(linalg.complement(image, Q), Q), 1e-8)
         following = replace(self, Q=Q, PQ=PQ, block=block, rounds=self.rounds + 1)
         return following, values, ritz, residuals
 
@@ -464,7 +464,7 @@ class Personalized(Iterative[S]):
                     f'No node has sent components for init={self.init!r}. Use init="projection", or let nodes permit '
                     "it with share_local=True."
                 )
-            return replace(state, U=linalg.leading(every, r), start=None, progress=progress)
+            return replace(state, U=linalg.leading_left_vectors(every, r), start=None, progress=progress)
         image = total["P"] / float(total["w"])
         following, _, ritz, residuals = way.step(image)
         U = linalg.orth(ritz[:, :r])

@@ -70,7 +70,7 @@ def within(V: Array, U: Array, span: Array) -> Array:
     """
     if not len(span):
         return V
-    beside = linalg.independent(linalg.complement(span, U), _ROUNDING)
+    beside = linalg.independent_columns(linalg.complement(span, U), _ROUNDING)
     if beside.shape[1] <= V.shape[1]:
         return beside
     return linalg.orth(beside @ (beside.T @ V))

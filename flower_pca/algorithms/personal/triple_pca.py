@@ -38,7 +38,7 @@ from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import Outcome, Status
-from flower_pca.base.linalg import Array, median
+from flower_pca.base.linalg import Array, weighted_median
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.kinds import COUNT, FLAG, NUMBER, STEPS, Ask, Kind, Part, number
 from flower_pca.core.model import Model
@@ -280,7 +280,7 @@ def _medians(values: Array, counted: Array) -> Array:
     """Return the median of each column's counted values, or 0 for a column without such values."""
     if counted.all():
         return np.asarray(np.median(values, axis=0))
-    return np.where(counted.any(axis=0), median(values, counted.astype(np.float64)), 0.0)
+    return np.where(counted.any(axis=0), weighted_median(values, counted.astype(np.float64)), 0.0)
 
 
 CUT: Final = number(least=1.0, most=1e6)  # the allowed values of the threshold, in multiples of the noise

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError, private
+from flower_pca.base.errors import ConfigError, marked_private
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.names.columns import is_nameless
@@ -44,7 +44,7 @@ def usable(rows: Table, rules: Rules) -> Table:
     if texts and names is not None:
         unread = [name for name in texts if name not in rows.texts]
         if unread:
-            with private():
+            with marked_private():
                 raise ConfigError(
                     f"The rows of this node have text in column {unread[0]}. Because they are not a pandas table, the "
                     "text cannot be read as numbers. Give a pandas table, or leave the column out."

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from flower_pca import wire
-from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, harmless
+from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, safe_for_log
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 
@@ -36,7 +36,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
     if not isinstance(error, FlowerPCAError):
         log.error(
             "An unexpected error kept this node from answering: %s (%s). The log level DEBUG shows where it failed.",
-            harmless(text),
+            safe_for_log(text),
             _place(error),
         )
         # A server may cause many such errors, so each takes only one line unless the log level is DEBUG.
@@ -46,7 +46,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
         in_one_line = text.replace("\n", " ")
         log.warning("The rows or the rules of this node cannot be used: %s", in_one_line)
         return f"This node cannot read its rows or its rules, and its own log says why. {OPERATOR}"
-    text = harmless(text)  # The text may contain names from the server.
+    text = safe_for_log(text)  # The text may contain names from the server.
     log.warning("This node does not answer: %s", text)
     if isinstance(error, DataError) and discreet:
         return f"This node cannot answer from its rows, and its own log says why. {OPERATOR}"
@@ -108,7 +108,7 @@ def naming(request: wire.Request) -> Iterator[None]:
     # For an unexpected message, numpy, scipy or Python may raise any error. The error must not stop the node.
     except Exception as error:
         logging.getLogger("flwr").error(
-            "This node could not process a message: %s (%s)", harmless(str(error)), _place(error)
+            "This node could not process a message: %s (%s)", safe_for_log(str(error)), _place(error)
         )
         logging.getLogger("flwr").debug("Where it failed:", exc_info=error)
         raise ProtocolError(

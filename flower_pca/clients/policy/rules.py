@@ -21,8 +21,8 @@ import numpy as np
 
 from flower_pca import registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, private
-from flower_pca.base.labels import clean
+from flower_pca.base.errors import ConfigError, marked_private
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
@@ -470,7 +470,7 @@ class Rules:
         from flower_pca.names.levels import source_of
 
         given = self.covariates.split(",") if isinstance(self.covariates, str) else self.covariates
-        names = [clean(name) for name in given]
+        names = [clean_name(name) for name in given]
         return tuple(dict.fromkeys(source_of(name) or name for name in names if name and name != SITE))
 
     @property
@@ -573,7 +573,7 @@ class Rules:
         # The import is here because the module needs the package cryptography, which other clients do not need.
         from flower_pca.masking.identity import Identity
 
-        with private():
+        with marked_private():
             return Identity.load(self.sign_key, self.trusted_keys)
 
 

@@ -69,6 +69,6 @@ def _others(folder: Path) -> Iterator[Path]:
                 with open(path, encoding="utf-8", opener=files.opener) as file:
                     listed = file.read().splitlines()
             if str(folder) not in listed and len(listed) < _MOST:
-                with files.replacing(path, private=True) as stream:
+                with files.replacing_file(path, private=True) as stream:
                     stream.write("".join(f"{line}\n" for line in [*listed, str(folder)]).encode())
         yield from (Path(line) for line in listed[:_MOST] if line and Path(line) != folder and Path(line).is_dir())

@@ -25,7 +25,7 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca.base import files
-from flower_pca.base.errors import ConfigError, DataError, private
+from flower_pca.base.errors import ConfigError, DataError, marked_private
 from flower_pca.base.shown import brief
 from flower_pca.core.stage import Arrays
 from flower_pca.wire import records
@@ -173,14 +173,14 @@ def folder_of(path: Path) -> None:
     try:
         files.make_folder(path.parent)
     except OSError as error:
-        with private():
+        with marked_private():
             raise ConfigError(
                 f"This node cannot make the folder {path.parent} for its files ({error.strerror}). Name another "
                 "folder, or give the user of this process permission to make this one."
             ) from error
     # If every user may write to the folder, any of them could move the ledger away.
-    if files.free_for_all(path.parent):
-        with private():
+    if files.is_writable_by_all(path.parent):
+        with marked_private():
             raise ConfigError(
                 f"Every user may write to {path.parent}, so a node cannot safely keep its files there. Name a new "
                 "folder inside it, which the node then makes for its owner only."

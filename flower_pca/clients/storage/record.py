@@ -21,7 +21,7 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca.base import files
-from flower_pca.base.errors import harmless
+from flower_pca.base.errors import safe_for_log
 from flower_pca.base.shown import shown_as_text
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.clients.storage import folders
@@ -81,7 +81,7 @@ class RunRecord:
                 "The record of runs in %s cannot be written (%s). Set run-record to a folder that this user may write "
                 "to.",
                 self._folder,
-                harmless(str(error)),
+                safe_for_log(str(error)),
             )
 
     def _note(
@@ -91,7 +91,7 @@ class RunRecord:
         assert self._context is not None
         now = datetime.now(UTC)
         path = self._folder / _FILE.format(self._data, f"{now:%Y-%m}")
-        key = (str(self._context.run_id), harmless(str(config.get("run", ""))))
+        key = (str(self._context.run_id), safe_for_log(str(config.get("run", ""))))
         with folders.lock(path):
             lines = _read(path)
             fresh = not lines
@@ -104,7 +104,7 @@ class RunRecord:
                 line = dict.fromkeys(FIELDS, "") | {"began": _time(now), "flower_run": key[0], "run": key[1]}
                 line |= {"asked": _asked(self._context.run_config), "messages": "0", "refused": "0", "bytes_sent": "0"}
                 lines.append(line)
-            line["last_message"], line["ended"] = _time(now), harmless(ended)
+            line["last_message"], line["ended"] = _time(now), safe_for_log(ended)
             for name, more in (("messages", 1), ("refused", refusals), ("bytes_sent", size)):
                 line[name] = str(_whole(line[name]) + more)
             line["algorithm"] = _with(line["algorithm"], str(config.get("algorithm", "")))
@@ -157,13 +157,13 @@ def _protection(config: Mapping[str, Any]) -> str:
 
 def _asked(run_config: Mapping[str, Any]) -> str:
     """Return the run-config as text, for the column `asked`."""
-    return harmless(json.dumps(dict(run_config), default=str)) if run_config else ""
+    return safe_for_log(json.dumps(dict(run_config), default=str)) if run_config else ""
 
 
 def _with(listed: str, name: str) -> str:
     """Return a comma-separated list with one more name, unless the list already contains it."""
     there = listed.removeprefix("'").split(", ") if listed else []
-    cleaned = harmless(name)
+    cleaned = safe_for_log(name)
     return ", ".join([*there, cleaned] if cleaned and cleaned not in there else there)
 
 
@@ -190,5 +190,5 @@ def _write(path: Path, lines: list[dict[str, str]]) -> None:
     writer = csv.writer(text)
     writer.writerow(FIELDS)
     writer.writerows([shown_as_text(line.get(name, "")) for name in FIELDS] for line in lines)
-    with files.replacing(path, private=True) as file:
+    with files.replacing_file(path, private=True) as file:
         file.write(text.getvalue().encode())

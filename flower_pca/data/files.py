@@ -14,7 +14,7 @@ from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.blocks.groups import Groups, batches, is_number, is_single, number_of_rows
+from flower_pca.blocks.groups import RowGroups, record_batches, is_number, is_single_precision, number_of_rows
 from flower_pca.data.gaps import emptied
 from flower_pca.data.reading import Unchanged, chosen, held, reading, require_memory, require_size, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
@@ -241,8 +241,8 @@ def _grouped(
         unchanged.require()
         return again()
 
-    single = is_single(kinds[name] for name in features)
-    source = Groups(reopened, [spelt[name] for name in features], number_of_rows(opened), single=single)
+    single = is_single_precision(kinds[name] for name in features)
+    source = RowGroups(reopened, [spelt[name] for name in features], number_of_rows(opened), single=single)
     values = {name: _labels_of(opened, spelt[name]) for name in apart if name}
     return emptied(Table.of_file(file, held(source, file), features, values, words | bad, ids=ids), gaps)
 
@@ -256,7 +256,7 @@ def _index_of_pandas(schema: Any) -> set[str]:
 
 def _labels_of(opened: Any, column: str) -> Array:
     """Return the labels in a column of all groups, as one array."""
-    parts = [_decode(batch.column(column)) for batch in batches(opened, [column], 2**16)]
+    parts = [_decode(batch.column(column)) for batch in record_batches(opened, [column], 2**16)]
     return np.array([value for part in parts for value in part])
 
 

@@ -15,7 +15,7 @@ from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
-from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
+from flower_pca.blocks.source import Blocks, Stored, is_sparse, all_rows
 from flower_pca.data.reading import require_matches
 from flower_pca.names.table import Table
 
@@ -99,8 +99,8 @@ def emptied(table: Table, given: Any) -> Table:
     codes = [np.array(gaps.numbers(name)) for name in names]
     if not any(map(len, codes)):
         return table
-    rows = Emptied(adapters.of(table.values), codes)
-    return replace(table, values=rows if adapters.is_stored(table.values) else whole(rows))
+    rows = Emptied(adapters.as_blocks(table.values), codes)
+    return replace(table, values=rows if adapters.is_stored(table.values) else all_rows(rows))
 
 
 class Emptied(Stored):

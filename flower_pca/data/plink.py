@@ -72,7 +72,7 @@ def bed(
         dtype = np.float32 if precision == "single" else np.float64
         rows = Bed(file, len(ids), chosen, other[chosen], dtype)
         if taken is not None:
-            rows = rows.of_rows(taken)
+            rows = rows.select_rows(taken)
             families, persons, ids = families[taken], persons[taken], tuple(ids[i] for i in taken)
         beside = {"FID": families, "IID": persons}
         table = Table.of_file(file, rows, tuple(names[j] for j in chosen), beside)

@@ -79,7 +79,7 @@ def zarr(
         except FileNotFoundError as error:
             raise DataError(f"{file} has no zarr array or group. Write it again, or name another source.") from error
         if hasattr(opened, "shape"):
-            return emptied(Table.of_file(file, held(adapters.of(opened, str(file)), file)), gaps)
+            return emptied(Table.of_file(file, held(adapters.as_blocks(opened, str(file)), file)), gaps)
         return _of_arrays(file, opened, key or "X", beside, ids, gaps)
 
 
@@ -94,7 +94,7 @@ def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: st
         raise ConfigError(
             f"{file} has no array {key!r}. It has {enumeration(members) or 'none'}. {remedy}", setting="key"
         )
-    source = adapters.of(opened[key], f"{key} of {file}")
+    source = adapters.as_blocks(opened[key], f"{key} of {file}")
     n, d = source.shape
     columns = {}
     for name in texts("beside", with_ids(beside, ids)):
@@ -169,7 +169,7 @@ def h5ad(
                     f"{file} has no {part}, so it was not written by anndata. Read it with h5(path={path!r})."
                 )
         matrix = _matrix(file, opened, layer)
-        source = adapters.of(matrix, str(file))
+        source = adapters.as_blocks(matrix, str(file))
         genes, whose = (_index(opened[part]) for part in ("var", "obs"))
         if (len(whose), len(genes)) != source.shape:
             raise DataError(

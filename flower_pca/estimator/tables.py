@@ -20,8 +20,8 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean_name, count, is_missing
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.blocks.adapters import is_stored, of
-from flower_pca.blocks.source import whole
+from flower_pca.blocks.adapters import is_stored, as_blocks
+from flower_pca.blocks.source import all_rows
 from flower_pca.core.config import COVARIATES
 from flower_pca.names.annotated import is_annotated
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
@@ -220,7 +220,7 @@ def _as_table(X: Any) -> Any:
     table = Table.of(X, who="X")
     if not is_stored(table.values):
         return table
-    return replace(table, values=whole(of(table.values)), parts=())
+    return replace(table, values=all_rows(as_blocks(table.values)), parts=())
 
 
 @contextmanager

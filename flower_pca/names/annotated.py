@@ -29,7 +29,7 @@ def fields_of(
 ) -> dict[str, Any]:
     """Return the fields of a `Table` with the rows of an AnnData object, which may be backed by a file."""
     rows = _rows_of(X, who, layer)
-    values = adapters.of(rows, who) if adapters.is_stored(rows) else rows
+    values = adapters.as_blocks(rows, who) if adapters.is_stored(rows) else rows
     names = tuple(clean_name(str(name)) for name in X.var_names)
     require_different(names, f"The AnnData object of {who}", "Run adata.var_names_make_unique().")
     values = normalized(values, who, normalize=normalize, log=log)

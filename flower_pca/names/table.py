@@ -17,8 +17,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.blocks import adapters
-from flower_pca.blocks.adapters import Joined
-from flower_pca.blocks.compressed import picked_sparse
+from flower_pca.blocks.adapters import JoinedRows
+from flower_pca.blocks.compressed import with_sparse_columns
 from flower_pca.blocks.source import is_sparse
 from flower_pca.names import annotated, frames, ids
 from flower_pca.names.columns import Columns, Heading, enumeration, is_nameless, no_numbers
@@ -120,7 +120,7 @@ class Table:
         if annotated.is_annotated(X):
             return cls(**annotated.fields_of(X, who), site=site)
         if adapters.is_stored(X):
-            stored = adapters.of(X, who)
+            stored = adapters.as_blocks(X, who)
             return cls(stored, getattr(stored, "names", None), site=site)
         return cls(X, site=site)
 
@@ -144,7 +144,7 @@ class Table:
     @classmethod
     def together(cls, parts: Sequence[Table], beside: Mapping[str, Array], *, source: str = "") -> Table:
         """Join the tables of several clients into one table, with label columns for all of their rows."""
-        rows = Joined(tuple(adapters.of(part.values) for part in parts))
+        rows = JoinedRows(tuple(adapters.as_blocks(part.values) for part in parts))
         stretches = [stretch for part in parts if part.origin for stretch in part.origin.stretches]
         origin = Origin(tuple(stretches)) if stretches else None
         return cls(rows, parts[0].names, source=source, origin=origin, beside=beside, parts=tuple(parts))
@@ -214,7 +214,7 @@ class Table:
             If the table has no columns, if it has no rows (unless `empty` is true), or if names are missing or
             repeated.
         """
-        rows, names = adapters.of(self.values, who), self.names
+        rows, names = adapters.as_blocks(self.values, who), self.names
         if names is not None:
             columns = Columns(names, self.source or who)
             if rows.shape[1] != len(names):
@@ -223,7 +223,7 @@ class Table:
                     "Name each column."
                 )
             if names != columns.in_order:
-                rows, names = adapters.picked(rows, columns.places(columns.in_order)), columns.in_order
+                rows, names = adapters.with_columns(rows, columns.places(columns.in_order)), columns.in_order
         lacking = ""
         if rows.shape[0] == 0 and not empty:
             lacking = "rows"
@@ -275,7 +275,9 @@ class Table:
     def _with_parts(self, parts: Sequence[Table]) -> Table:
         if not parts:
             return self
-        return replace(self, values=Joined(tuple(adapters.of(part.values) for part in parts)), parts=tuple(parts))
+        return replace(
+            self, values=JoinedRows(tuple(adapters.as_blocks(part.values) for part in parts)), parts=tuple(parts)
+        )
 
     def take(self, rows: Any, site: str = "") -> Table:
         """Return a table of the rows that a slice, an array of indices or a mask selects, as the rows of a site.
@@ -449,8 +451,8 @@ def _rows_of(values: Any, rows: Any) -> Any:
     """Return the rows that a slice, an array of indices or a mask selects."""
     if adapters.is_stored(values):
         if isinstance(rows, slice):
-            return adapters.take(adapters.of(values), np.arange(*rows.indices(len(values))))
-        return adapters.take(adapters.of(values), np.arange(len(values))[rows])
+            return adapters.rows_in_any_order(adapters.as_blocks(values), np.arange(*rows.indices(len(values))))
+        return adapters.rows_in_any_order(adapters.as_blocks(values), np.arange(len(values))[rows])
     if hasattr(values, "tocsr"):
         return values.tocsr()[rows]
     return np.asanyarray(values)[rows]
@@ -459,8 +461,8 @@ def _rows_of(values: Any, rows: Any) -> Any:
 def _columns_of(values: Any, places: Array) -> Any:
     """Return the columns at these positions, in this order. Rows that are contiguous in memory stay contiguous."""
     if adapters.is_stored(values):
-        rows = adapters.of(values)
-        return picked_sparse(rows, places) if is_sparse(rows) else adapters.picked(rows, places)
+        rows = adapters.as_blocks(values)
+        return with_sparse_columns(rows, places) if is_sparse(rows) else adapters.with_columns(rows, places)
     if hasattr(values, "tocsr"):
         return values.tocsr()[:, places]
-    return adapters.pick(np.asarray(values), places)
+    return adapters.columns_of_block(np.asarray(values), places)

@@ -256,7 +256,7 @@ class LocalData(Operator):
         table = self.table.pick(names, self.who)
         view.places = self.table.places(names, self.who)
         look = functools.partial(_count_missing, table, self.who, True)
-        view._show(table, self.measured.of_columns(adapters.of(table.values), look))
+        view._show(table, self.measured.of_columns(adapters.as_blocks(table.values), look))
         return view
 
     def _with_made(self, names: tuple[str, ...]) -> tuple[LocalData, tuple[str, ...]]:

@@ -84,7 +84,7 @@ class Measured:
         self.sparse = source.is_sparse(rows)
         # The axis is checked first, because checking for the methods of a protocol takes as long as a small product.
         self.columns = rows if rows.axis == 1 and isinstance(rows, ByColumns) else None
-        self.dtype = source.precision(rows.dtype)
+        self.dtype = source.product_precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {}
         # Most clients of a simulation have so few rows that they are a single block, which is kept here.
         self._only = adapters.only_block(rows)
@@ -99,7 +99,7 @@ class Measured:
     def part(self, rows: Array) -> Measured:
         """Return the measurements of the rows with these ascending indices, which are copied into memory."""
         look: Look = functools.partial(checks.finite, "the rows", missing=True)
-        return Measured(adapters.of(self.some(rows)), look, missing=bool(self.missing))
+        return Measured(adapters.as_blocks(self.some(rows)), look, missing=bool(self.missing))
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
         """Return the value that `make` computes from the rows. After the first use, it is cached under `what`."""
@@ -119,16 +119,16 @@ class Measured:
     @property
     def stored_dtype(self) -> np.dtype[Any]:
         """The data type of the entries in computations."""
-        return source.worked_on(self.rows.dtype)
+        return source.computing_dtype(self.rows.dtype)
 
     @property
     def csr(self) -> Any:
         """The sparse rows in memory, without any frame."""
-        return source.whole(self.rows)
+        return source.all_rows(self.rows)
 
     def some(self, rows: Array) -> Any:
         """Return the rows with these ascending indices as one array, dense or sparse."""
-        return source.whole(adapters.part(self.rows, rows))
+        return source.all_rows(adapters.rows_of_source(self.rows, rows))
 
     def plain(self) -> Any:
         """Return all rows as one array, dense or sparse."""
@@ -156,7 +156,7 @@ class Measured:
             return iter((self._only,))
         if self.sparse:
             return self.rows.pieces()
-        return map(source.native, source.cut(self.rows.pieces(), self.block_rows))
+        return map(source.as_computing_block, source.cut_into_blocks(self.rows.pieces(), self.block_rows))
 
     @property
     def block_rows(self) -> int:
@@ -169,7 +169,7 @@ class Measured:
 
     def _sample(self) -> Array:
         few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
-        some = adapters.part(self.rows, np.arange(0, self.n, -(-self.n // few)))
+        some = adapters.rows_of_source(self.rows, np.arange(0, self.n, -(-self.n // few)))
         return np.asarray(some)
 
     def observed(self) -> Moments:

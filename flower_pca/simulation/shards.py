@@ -33,7 +33,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters, source
 from flower_pca.blocks.adapters import place_of
 from flower_pca.blocks.bed import Bed
-from flower_pca.blocks.compressed import Compressed
+from flower_pca.blocks.compressed import CompressedRows
 from flower_pca.blocks.source import Blocks, Place, is_sparse
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
@@ -80,7 +80,7 @@ class Packs(ABC):
             rows = pickle.loads(arrays[0].tobytes())
         elif entry["kind"] == "compressed":
             data, indices, indptr = arrays
-            rows = Compressed({"data": data, "indices": indices}, np.array(indptr), entry["shape"][1])
+            rows = CompressedRows({"data": data, "indices": indices}, np.array(indptr), entry["shape"][1])
         names, words = text["names"][entry["names"]]
         named = Table(
             rows, None if names is None else tuple(names), words, entry["source"], entry["site"], ids=entry["ids"]
@@ -222,7 +222,7 @@ def _describe(
     known = names.setdefault(json.dumps([rows.names, dict(rows.words)]), len(names))
     entry = {"kind": "dense", "arrays": [], "names": known, "source": rows.source, "site": rows.site, "ids": rows.ids}
     stored = adapters.is_stored(rows.values)
-    found = adapters.of(rows.values)
+    found = adapters.as_blocks(rows.values)
     if isinstance(found, Bed) and (seen is None or seen(found.file)):
         pickled = np.frombuffer(pickle.dumps(found), dtype=np.uint8)
         return {**entry, "kind": "genotypes"}, [_WrittenArray.of(pickled)]
@@ -230,7 +230,7 @@ def _describe(
         return {**entry, "kind": "compressed", "shape": list(found.shape)}, _compressed(found)
     if stored:
         return entry, [_WrittenArray(found.dtype, found.shape, _pieces(found))]
-    whole = source.whole(found)
+    whole = source.all_rows(found)
     if not hasattr(whole, "tocsr"):
         return entry, [_WrittenArray.of(whole)]
     arrays = [_WrittenArray.of(a) for a in (whole.data, whole.indices, whole.indptr)]
@@ -263,7 +263,7 @@ def weight(client: Any) -> int:
     """Return the approximate number of bytes of a client's statistics, and of its rows if they are not mapped."""
     if not isinstance(client, LocalData):
         return _STREAM
-    if isinstance(client.measured.rows, Compressed):
+    if isinstance(client.measured.rows, CompressedRows):
         return _LEAST + 8 * client.n  # The entries are mapped, so only the row pointers (indptr) are in memory.
     # The statistics are X'X or its factor, whichever is smaller. A sparse entry takes 8 bytes, and 4 for its index.
     return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
@@ -338,7 +338,9 @@ def place_shards(shards: Sequence[Any], each: int) -> Iterator[Where]:
             yield Where(Folder(Path(place), each).save(shards), Path(place).name, place)
             return
         rows = (Table.of(shard).values for shard in shards if not isinstance(shard, Stream))
-        files = {file: _size_and_time(file) for file in map(_file_of, map(adapters.of, rows)) if file is not None}
+        files = {
+            file: _size_and_time(file) for file in map(_file_of, map(adapters.as_blocks, rows)) if file is not None
+        }
         common = set(files).intersection(*everywhere(_same_files, files).values())
         yield Where(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
 

@@ -166,7 +166,7 @@ def _whole(
 
     The data are read once in each process, because a worker of a simulation runs many nodes.
     """
-    needed, names = partition.column(deal), columns.names_in(wanted)
+    needed, names = partition.column(deal), columns.split_names(wanted)
     beside = () if needed is None else (needed,)
     if names is not None:
         names = tuple(dict.fromkeys([*names, *covariates]))

@@ -24,7 +24,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.stage import Stage
 from flower_pca.dp.outlook import Outlook
 from flower_pca.names import ranges
-from flower_pca.names.columns import names_in
+from flower_pca.names.columns import split_names
 from flower_pca.names.levels import Coding
 from flower_pca.results import start as starts
 from flower_pca.results.projection import Scaling
@@ -152,7 +152,7 @@ def _public_frame(config: PCAConfig) -> Frame:
     """
     if config.dp is None or not config.dp.public_ranges or config.columns is None:
         return Frame()
-    middles, halves = ranges.halves(config.dp.public_ranges, config.columns)
+    middles, halves = ranges.middles_and_half_lengths(config.dp.public_ranges, config.columns)
     return Frame(middles, halves, middles if config.missing == "mean" else None)
 
 
@@ -185,7 +185,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
     if config.categorical is not None:
         if config.columns is None or not config.coding.is_known:
             return _run_on_agreed_columns(config, judged=judged, init=init)
-        config = replace(config, columns=config.coding.spread(config.columns))
+        config = replace(config, columns=config.coding.with_indicators(config.columns))
     algorithm, decisions = _as_configured(config)
     if config.partitioned_by == "columns":
         from flower_pca.vertical import result as vertical
@@ -408,7 +408,7 @@ def tracking(
     masks, air = MaskedSums.of(mask), channel_of(channel)
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
     compatible.check(tracker, on, registry.TRACKERS)
-    r, masked, names = int(n_components), masks is not None, names_in(columns)
+    r, masked, names = int(n_components), masks is not None, split_names(columns)
     basis, names = (None, names) if init is None else starts.basis(init, r, names)
     model = Model(
         n_components=r, center=False, scale=None, seed=int(seed), steps=steps, summed=masked, wanted=names, basis=basis
@@ -444,7 +444,7 @@ def standardizing(
     """
     checks.choice("missing", missing, SETTINGS["missing"].choices)
     checks.integer("min_nodes", min_nodes, least=1)
-    masks, names = MaskedSums.of(mask), names_in(columns)
+    masks, names = MaskedSums.of(mask), split_names(columns)
     summed = masks is not None
     opening: Stage[Any] = Opening(width=0)
     if summed:

@@ -14,7 +14,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
-from flower_pca.names.columns import Columns, Heading, digest
+from flower_pca.names.columns import ColumnNames, Heading, digest_of_names
 from flower_pca.names.table import Table
 from flower_pca.results import matching
 from flower_pca.rows import statistics
@@ -242,7 +242,7 @@ def test_a_result_that_knows_a_digest_only_takes_the_same_columns():
 
 
 def test_headings_say_how_they_differ():
-    ours, few = Heading(3, digest("abc"), tuple("abc")), Heading(2, digest("ab"))
+    ours, few = Heading(3, digest_of_names("abc"), tuple("abc")), Heading(2, digest_of_names("ab"))
     assert str(few.mismatch("client 7", ours)) == (
         "The columns of client 7 do not fit: there are 2 with other names instead of the 3 of the run. Give all "
         "clients the same columns."
@@ -251,8 +251,8 @@ def test_headings_say_how_they_differ():
         "The columns of client 7 do not fit: there are 2 instead of the 3 of the run. Give all clients the same "
         "columns."
     )
-    assert digest("abc") == digest("cab") != digest(["ab", "c"])
-    assert Columns(("b", "a")).heading.names == ("a", "b")
+    assert digest_of_names("abc") == digest_of_names("cab") != digest_of_names(["ab", "c"])
+    assert ColumnNames(("b", "a")).heading.names == ("a", "b")
 
 
 def test_rows_know_where_their_columns_are():

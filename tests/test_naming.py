@@ -13,7 +13,7 @@ from flower_pca import PCAResult, simulate
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.labels import clean_name, describe_difference
 from flower_pca.data.sources import make
-from flower_pca.names.columns import Heading, digest, read_names, write_names
+from flower_pca.names.columns import Heading, digest_of_names, read_names, write_names
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 
@@ -69,7 +69,7 @@ def test_names_from_another_machine_have_that_form_or_are_none():
         with pytest.raises(ProtocolError, match=r"need different names of at most 200 characters, in normal form"):
             read_names("An answer", {"columns": json.dumps(names)})
         with pytest.raises(ProtocolError, match="in normal form"):
-            Heading.of(Heading(1, digest(names), tuple(names)).plain())
+            Heading.from_plain(Heading(1, digest_of_names(names), tuple(names)).plain())
 
 
 def test_long_lists_of_names_travel_compressed():
@@ -78,7 +78,7 @@ def test_long_lists_of_names_travel_compressed():
     assert isinstance(sent, bytes)
     assert len(sent) < len(json.dumps(names)) / 3
     assert read_names("A message", {"columns": sent}) == names
-    assert Heading.of(Heading.of_names(names, len(names)).plain()).names == tuple(sorted(names))
+    assert Heading.from_plain(Heading.of_names(names, len(names)).plain()).names == tuple(sorted(names))
     assert Frame(np.zeros(len(names)), names=names).length == len(sent)
 
 

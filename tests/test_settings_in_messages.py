@@ -21,7 +21,7 @@ from flower_pca.base.options import (
     option,
 )
 from flower_pca.commands import common
-from flower_pca.names.columns import no_numbers
+from flower_pca.names.columns import unusable_columns_error
 from flower_pca.simulation import from_frame
 
 # A sentence as it is written; in Python's words; in those of the command line; in those of a run-config.
@@ -196,7 +196,9 @@ def test_mistakes_are_explained_in_options(case, folder_of_tables, capsys):
 
 
 def test_columns_of_text_are_named_together_in_one_spec():
-    error = no_numbers("x.csv", {"sex": "'m' in column sex (line 2)", "note": "'x' in column note (line 3)"})
+    error = unusable_columns_error(
+        "x.csv", {"sex": "'m' in column sex (line 2)", "note": "'x' in column note (line 3)"}
+    )
     for data in ("csv('x.csv', beside=['site'])", "csv('x.csv', beside=['site'], sep=';')"):
         said = common.Wording(data).of(error.words)
         assert said.count("beside=") == 1
@@ -213,7 +215,7 @@ def test_a_place_may_end_like_a_spec(name, folder_of_tables, capsys):
     else:
         (folder_of_tables / "sites").rename(place)
     assert flower_pca(capsys, "run", name)[0] == 2
-    error = no_numbers(name, {"b": "'high' in column b (line 2)"})
+    error = unusable_columns_error(name, {"b": "'high' in column b (line 2)"})
     source = "csv" if place.suffix else "folder"
     assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.Wording(name).of(error.words)
 

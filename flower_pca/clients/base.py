@@ -49,7 +49,7 @@ from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, seeded_dither, system_dither
 from flower_pca.masking.messages import SpentError
 from flower_pca.names import levels
-from flower_pca.names.columns import enumeration, missing_columns, not_named, some_only
+from flower_pca.names.columns import enumeration, missing_columns, mismatch_without_names, mismatch_of_subset
 from flower_pca.names.table import Table
 from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, of_site
 from flower_pca.rows.covariates import Covariates
@@ -83,7 +83,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
         rows = noised.usable(rows, rules)
     words = (*rules.columns_of_words, *(name for name in rules.covariate_names if name in rows.texts))
     if words:
-        rows = levels.code(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
+        rows = levels.code_columns(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
     # NaN is accepted here, because each message decides whether missing values are allowed.
     made = LocalData(
@@ -177,10 +177,12 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
             )
         return of_run(data.select(None), request)
     if data.names is None:
-        raise not_named(checks.NODE, data.d).error(RefusalError, "Name the columns at all nodes, or at none.")
+        raise mismatch_without_names(checks.NODE, data.d).error(
+            RefusalError, "Name the columns at all nodes, or at none."
+        )
     # If a node that hides its names answered for some columns only, every answer or refusal would tell the server
     # whether it has guessed a name.
-    if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
+    if not rules.share_names and (some := mismatch_of_subset(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.table.words]:
         raise RefusalError(
@@ -230,8 +232,8 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
     if isinstance(data, LocalData) and wanted:
         heading = data.arrange(wanted).heading
     if heading is not None and not (rules.share_names and request.asks_names):
-        heading = heading.quiet()
-    return {wire.SITE: site, **({} if heading is None else heading.plain())}
+        heading = heading.without_names()
+    return {wire.SITE: site, **({} if heading is None else heading.to_plain())}
 
 
 class PCAClient(NumPyClient):

@@ -18,7 +18,7 @@ from flower_pca.commands import common
 from flower_pca.commands import run as runs
 from flower_pca.core.config import PCAConfig, named_covariates
 from flower_pca.hints.words import columns_of_few, hints_of_words
-from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
+from flower_pca.names.columns import enumeration, is_nameless, split_names, unusable_columns_error
 from flower_pca.rows.covariates import SITE
 from flower_pca.rows.local import LocalData
 
@@ -208,7 +208,7 @@ def _rows_without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]
     beside: tuple[str, ...] = ()
     if given.partition is not None and (needed := partition.column(given.partition)) is not None:
         beside = (needed,)
-    columns = names_in(given.columns)
+    columns = split_names(given.columns)
     table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, gaps=common.gaps_of(given))
     if not table.words:
         return [], []
@@ -224,7 +224,7 @@ def _read_files(given: argparse.Namespace) -> _Read:
     from flower_pca.data.reading import matching, require_matches, stem
 
     _, files = sources.files_of(given.data, "*", given.without)
-    columns = names_in(given.columns)
+    columns = split_names(given.columns)
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *given.covariates]))
     tables, read = {}, _Read()
@@ -240,7 +240,7 @@ def _read_files(given: argparse.Namespace) -> _Read:
     without = {file: table for file, table in tables.items() if table.words}
     read.refused += _errors_about_words(given.data, {str(file): table for file, table in tables.items()})
     if not read.refused:
-        read.errors += [no_numbers(file, table.words).words for file, table in without.items()]
+        read.errors += [unusable_columns_error(file, table.words).words for file, table in without.items()]
     # A column that is not numeric at one site is left out at all sites, so that sites keep the same columns.
     unfit = {name for table in tables.values() for name in table.words}
     tables = {file: table.without(unfit) for file, table in tables.items()}

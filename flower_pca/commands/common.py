@@ -29,7 +29,7 @@ from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, with_advice
 from flower_pca.base.settings import FLAG, SETTINGS
 from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven
-from flower_pca.names.columns import enumeration, names_in
+from flower_pca.names.columns import enumeration, split_names
 from flower_pca.settings.counting import COUNTED, COUNTING
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         needed = None
     else:
         needed = partition.column(given.partition)
-    beside, columns = () if needed is None else (needed,), names_in(given.columns)
+    beside, columns = () if needed is None else (needed,), split_names(given.columns)
     covariates = getattr(given, "covariates", ())
     if both := [name for name in covariates if name in given.drop]:
         raise ConfigError(

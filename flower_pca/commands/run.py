@@ -165,7 +165,7 @@ def config_of(given: argparse.Namespace) -> PCAConfig:
     elif given.dp is None:
         raise ConfigError('--ranges works only with --dp. Add --dp "dp(epsilon=1.0, delta=1e-6)".')
     else:
-        budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
+        budget = DP.of(given.dp, ranges=ranges.read_ranges(given.ranges))
     asked = {name: value for name, value in vars(given).items() if name in SETTINGS}
     asked |= {"n_components": given.components, "tol": given.tol, "max_rounds": given.max_rounds, "dp": budget}
     return assembly.config(given.algorithm, **asked)

@@ -16,7 +16,7 @@ from flower_pca import registry
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.names.columns import names_in
+from flower_pca.names.columns import split_names
 from flower_pca.results import saved
 
 if TYPE_CHECKING:
@@ -269,8 +269,8 @@ def _inbox(given: argparse.Namespace) -> Inbox:
         given.data,
         interval=interval,
         batch=given.batch or 1,
-        sites=names_in(given.sites) or (),
-        columns=names_in(given.columns),
+        sites=split_names(given.sites) or (),
+        columns=split_names(given.columns),
         drop=given.drop,
         gaps=common.gaps_of(given),
         say=_print_remark,
@@ -289,7 +289,7 @@ def _streams(given: argparse.Namespace) -> list[Any]:
     from flower_pca.rows.stream import Stream
 
     table = sources.table(
-        given.data, columns=names_in(given.columns), drop=given.drop, gaps=common.gaps_of(given)
+        given.data, columns=split_names(given.columns), drop=given.drop, gaps=common.gaps_of(given)
     ).whole()
     count = max(len(table.parts), 1)
     if table.names:

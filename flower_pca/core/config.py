@@ -24,7 +24,7 @@ from flower_pca.base.shown import brief, shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
-from flower_pca.names.columns import enumeration, names_in
+from flower_pca.names.columns import enumeration, split_names
 from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels, source_of
 from flower_pca.names.ranges import Ranges
 from flower_pca.rows.covariates import SITE, Covariates
@@ -198,7 +198,7 @@ class PCAConfig:
             checks.proportion("max_share", share := checks.parse_share(self.max_share))
             plain["max_share"] = float(share)
         if self.columns is not None:
-            plain["columns"] = names_in(self.columns)
+            plain["columns"] = split_names(self.columns)
         for setting in COVARIATES:
             plain[setting] = named_covariates(setting, getattr(self, setting))
         if (beside := {name for setting in COVARIATES for name in plain[setting]} - {SITE}) and "columns" in plain:

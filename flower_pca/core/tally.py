@@ -227,7 +227,7 @@ class Tally:
         check(reply, self._sent, self._answered)
         known = self._heading
         # Headings are compared before shapes, because an error about headings names the column that differs.
-        if known is not None and reply.heading is not None and not reply.heading.like(known):
+        if known is not None and reply.heading is not None and not reply.heading.has_same_columns(known):
             raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
         columns = columns_of(self._telling, reply.arrays, self._d) if self._telling else self._d or 0
         message, parts = self._sent.arrays, self._common
@@ -297,7 +297,7 @@ class _SameColumns:
         if self.heading is None:
             self.heading = reply.heading
         else:
-            self.heading = self.heading.fuller(reply.heading)
+            self.heading = self.heading.with_names_from(reply.heading)
         if reply.site:
             self.sites[reply.client] = reply.site
 

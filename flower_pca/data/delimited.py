@@ -30,7 +30,7 @@ from flower_pca.data.first_line import require_clear
 from flower_pca.data.gaps import Gaps, emptied
 from flower_pca.data.reading import HELD, Unchanged, chosen, reading, with_ids
 from flower_pca.data.text import option, text_of
-from flower_pca.names.columns import among, no_numbers
+from flower_pca.names.columns import among_numbers, unusable_columns_error
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
 
@@ -204,7 +204,7 @@ def csv(
             text = _text_columns(sheet, lines, [(place[name], name) for name in features])
             usable = tuple(name for name in features if name not in text)
             if columns is not None or not sheet.header or not usable:
-                raise no_numbers(file, text)
+                raise unusable_columns_error(file, text)
             features, words = usable, {**words, **text}
             rows = _numbers(sheet, lines, [place[name] for name in features])
             assert rows is not None
@@ -213,7 +213,7 @@ def csv(
     if not rows.shape[0] * rows.shape[1]:
         rows = _empty_rows(features, values)
     beside_rows = {n: np.array(found) if n == ids else sheet.at(place[n]).plain(found) for n, found in values.items()}
-    origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
+    origin = Origin.of_file(file, len(rows), sheet.line, guessed=guessed)
     table = Table.of_file(file, rows, features if sheet.header else (), beside_rows, words, origin=origin, ids=ids)
     return emptied(table, without)
 
@@ -442,7 +442,7 @@ def _text_columns(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]
                 shown = repr(labels.shorten(record[j], _SHOWN))
                 bad.setdefault(name, f"{shown} in column {name} (line {line})")
                 count[name] += 1
-    return {name: among(words, bad=count[name], of=n) for name, words in bad.items()}
+    return {name: among_numbers(words, bad=count[name], of=n) for name, words in bad.items()}
 
 
 def _warn_of_tail(sheet: Sheet) -> None:

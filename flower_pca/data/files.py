@@ -17,7 +17,7 @@ from flower_pca.base.shown import shown
 from flower_pca.blocks.groups import RowGroups, record_batches, is_number, is_single_precision, number_of_rows
 from flower_pca.data.gaps import emptied
 from flower_pca.data.reading import Unchanged, chosen, held, reading, require_memory, require_size, texts, with_ids
-from flower_pca.names.columns import Columns, no_numbers
+from flower_pca.names.columns import ColumnNames, unusable_columns_error
 from flower_pca.names.table import Table
 
 _ENTRY: Final = 32  # bytes of memory for one entry of a sparse matrix while the matrix is read from text
@@ -94,7 +94,7 @@ def npz(
             f"{labels.count(rows.shape[-1], 'column')}. Name each column, or remove this array.",
             place=str(file),
         )
-    return emptied(Table.of_file(file, rows, Columns(named, str(file)).names, columns, ids=ids), gaps)
+    return emptied(Table.of_file(file, rows, ColumnNames(named, str(file)).names, columns, ids=ids), gaps)
 
 
 def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
@@ -234,7 +234,7 @@ def _grouped(
     bad = {name: f"{kind} in column {name}" for name, kind in kinds.items() if not is_number(kind)}
     features = tuple(name for name in features if name not in bad)
     if bad and (columns is not None or not features):
-        raise no_numbers(file, bad)
+        raise unusable_columns_error(file, bad)
     unchanged = Unchanged(file)
 
     def reopened() -> Any:

@@ -36,7 +36,7 @@ from flower_pca.base.shown import brief
 from flower_pca.data import sources
 from flower_pca.data.reading import no_rows
 from flower_pca.hints import faults
-from flower_pca.names.columns import Columns, Heading
+from flower_pca.names.columns import ColumnNames, Heading
 from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.stream import UNTOLD, Stream
@@ -99,7 +99,7 @@ class GatheredStep:
         """Add the rows of a file, and raise a DataError if its columns differ from the columns of earlier files."""
         heading = Heading.of_names(rows.names, rows.shape[1])
         before = self.heading
-        if before is not None and not heading.like(before):
+        if before is not None and not heading.has_same_columns(before):
             raise heading.mismatch(name, before, "the files before").error(DataError)
         if self.ledger.columns not in (b"", _digest_of_columns(heading)):
             raise DataError(
@@ -119,7 +119,7 @@ class GatheredStep:
         names = parts[0].names
         values = [np.asarray(part.values) for part in parts]
         if names is not None:
-            places = [Columns(part.names or names).places(names) for part in parts]
+            places = [ColumnNames(part.names or names).positions_of(names) for part in parts]
             pairs = zip(values, places, strict=True)
             values = [rows[:, place] for rows, place in pairs]
         return replace(parts[0], values=np.vstack(values))

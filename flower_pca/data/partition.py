@@ -92,7 +92,7 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
         raise no_rows(table.source)
     place = None
     if table.origin is not None:
-        place = table.origin.place
+        place = table.origin.place_of_row
     parts = make(spec or _PLAIN, len(table), n_clients, beside=table.beside, place=place)
     names = sites(spec, table.beside, parts)
     dealt = zip(parts, names, strict=True)

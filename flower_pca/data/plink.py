@@ -66,7 +66,7 @@ def bed(
         if variants is not None:
             chosen = _on_list(file, names, variants)
         if not ambiguous:
-            chosen = chosen[~names_of_variants.ambiguous(names[j] for j in chosen)]
+            chosen = chosen[~names_of_variants.is_each_ambiguous(names[j] for j in chosen)]
             if not len(chosen):
                 raise DataError(f"{file} has only A/T and C/G variants. Leave ambiguous=False out.")
         dtype = np.float32 if precision == "single" else np.float64
@@ -175,7 +175,7 @@ def _variants(place: Path) -> tuple[list[str], Array]:
     names: list[str] = []
     others: list[bool] = []
     for chromosome, _, _, position, one, other in _lines(place, "variants"):
-        name, is_other = names_of_variants.name_of(chromosome, position, one, other)
+        name, is_other = names_of_variants.name_of_variant(chromosome, position, one, other)
         names.append(name)
         others.append(is_other)
     if twice := _twice(names):
@@ -201,7 +201,7 @@ def _on_list(file: Path, names: list[str], given: str) -> Array:
             wanted, _ = _variants(panel)
         else:
             lines = filter(str.strip, panel.read_text("utf-8").splitlines())
-            wanted = [names_of_variants.canonical(line.split()[0]) for line in lines]
+            wanted = [names_of_variants.canonical_name(line.split()[0]) for line in lines]
     place_of = {name: j for j, name in enumerate(names)}
     wanted = list(dict.fromkeys(wanted))
     if absent := [name for name in wanted if name not in place_of]:

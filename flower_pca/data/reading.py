@@ -20,7 +20,7 @@ from flower_pca.base.labels import clean_name, describe_duplicate, describe_name
 from flower_pca.base.options import option
 from flower_pca.base.shown import in_one_line, shown
 from flower_pca.blocks.source import is_sparse
-from flower_pca.names.columns import enumeration, no_numbers
+from flower_pca.names.columns import enumeration, unusable_columns_error
 
 _LARGE: Final = 2**28  # Rows of up to this many bytes in memory are accepted, however small their file is.
 HELD: Final = 2**28  # Rows of at most this many bytes are kept in memory. A larger file is read again at each pass.
@@ -202,7 +202,7 @@ def chosen(
         features = texts("columns", columns)
     for name in (*features, *apart):
         if name in unfit:
-            raise no_numbers(file, {name: unfit[name]})
+            raise unusable_columns_error(file, {name: unfit[name]})
         if name not in names:
             raise ConfigError(
                 f"{file} has no column {shown(name)}. {_instead(name, names)}",
@@ -211,7 +211,7 @@ def chosen(
                 place=str(file),
             )
     if columns is None and not features and unfit:
-        raise no_numbers(file, unfit)
+        raise unusable_columns_error(file, unfit)
     return features, apart, {} if columns is not None else unfit
 
 

@@ -16,7 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import in_one_line
 from flower_pca.data.partition import sizes_by_weight
 from flower_pca.data.reading import chosen
-from flower_pca.names.columns import no_numbers
+from flower_pca.names.columns import unusable_columns_error
 from flower_pca.names.table import Table
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
@@ -76,7 +76,7 @@ def hugging_face(
     names = [clean_name(column) for column in loaded.column_names]
     features, apart, words = chosen(name, names, columns, beside)
     if words:
-        raise no_numbers(name, words)
+        raise unusable_columns_error(name, words)
     columns = (*features, *apart)
     spelt = {column: loaded.column_names[names.index(column)] for column in columns}
     numeric = loaded.select_columns([spelt[feature] for feature in features]).with_format("numpy")
@@ -87,7 +87,7 @@ def hugging_face(
         if block.dtype.kind not in "fiub"
     }
     if bad:
-        raise no_numbers(name, bad)
+        raise unusable_columns_error(name, bad)
     read = loaded.select_columns([spelt[column] for column in apart]).with_format(None)[:]
     values = {column: np.asarray(read[spelt[column]]) for column in apart}
     single = all(block.shape[1] == 1 for block in blocks.values())

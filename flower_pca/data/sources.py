@@ -32,7 +32,7 @@ from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, s
 from flower_pca.data.spreadsheets import excel
 from flower_pca.data.stores import h5, h5ad, zarr
 from flower_pca.data.surveys import sas, spss, stata
-from flower_pca.names.columns import Heading, enumeration, no_numbers, usual_place
+from flower_pca.names.columns import Heading, enumeration, unusable_columns_error, position_of_majority
 from flower_pca.names.levels import source_of
 from flower_pca.names.table import Table
 
@@ -533,7 +533,7 @@ def _tables(
                 place=str(file),
             )
         if table.words:
-            raise no_numbers(file, table.words)
+            raise unusable_columns_error(file, table.words)
     for table, file in zip(tables, files, strict=True):
         # A site may have no rows yet, but its file must name its columns.
         if table.ndim == 2 and not len(table) and (not table.columns or not any(map(len, tables))):
@@ -608,7 +608,7 @@ def _sites(files: Sequence[Path]) -> list[str]:
 def usual_table(tables: Sequence[Table]) -> int:
     """Return the position of the first table that has the most common set of columns."""
     headings = (Heading.of_names(table.names or (), table.shape[-1]) for table in tables)
-    return usual_place(headings)
+    return position_of_majority(headings)
 
 
 def like(first: Table, table: Table, one: Path, other: Path) -> Table:

@@ -18,7 +18,7 @@ from flower_pca.blocks.normalized import normalized
 from flower_pca.data.gaps import emptied
 from flower_pca.data.reading import held, reading, texts, with_ids
 from flower_pca.names import annotated
-from flower_pca.names.columns import Columns, enumeration
+from flower_pca.names.columns import ColumnNames, enumeration
 from flower_pca.names.table import Table
 
 _NAMES_AT_ONCE: Final = 2**16
@@ -111,7 +111,7 @@ def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: st
             f"The array {of_names} of {file} has {labels.count(len(named), 'name')} for {labels.count(d, 'column')}. "
             "Name each column, or remove this array."
         )
-    known = Columns(named, str(file)).names
+    known = ColumnNames(named, str(file)).names
     return emptied(Table.of_file(file, held(source, file), known, columns, ids=ids), gaps)
 
 
@@ -192,7 +192,7 @@ def h5ad(
         if use_highly_variable:
             of_genes = _columns(opened["var"])
             marks = _column(of_genes[annotated.MARKS]) if annotated.MARKS in of_genes else None
-            wanted_genes = annotated.marked(names, marks, str(file))
+            wanted_genes = annotated.highly_variable_genes(names, marks, str(file))
     table = Table.of_file(file, rows, names, columns).pick(wanted_genes)
     return emptied(replace(table, ids=tuple(whose)), gaps)
 
@@ -201,7 +201,7 @@ def _matrix(file: Path, opened: Any, layer: str | None) -> Any:
     layers = list(opened.get("layers", ()))
     if layer is not None:
         if layer not in layers:
-            raise annotated.no_layer(str(file), layer, layers)
+            raise annotated.no_such_layer_error(str(file), layer, layers)
         return opened["layers"][layer]
     if "X" not in opened:
         remedy = (

@@ -14,7 +14,7 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.data.gaps import Gaps, emptied
 from flower_pca.data.reading import chosen, with_ids
-from flower_pca.names.columns import among, no_numbers
+from flower_pca.names.columns import among_numbers, unusable_columns_error
 from flower_pca.names.ids import as_text
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
@@ -46,14 +46,14 @@ def table_of(
             row = bad[0]
             where = f"row {row}" if line is None else f"line {line(row)}"
             cell = labels.shorten(str(columns[place[name]][row]), _SHOWN)
-            text[name] = among(f"{cell!r} in column {name} ({where})", bad=len(bad), of=n)
+            text[name] = among_numbers(f"{cell!r} in column {name} ({where})", bad=len(bad), of=n)
         else:
             numbers[name] = values
     if text and (wanted is not None or not numbers):
-        raise no_numbers(file, text)
+        raise unusable_columns_error(file, text)
     rows = np.column_stack(list(numbers.values())) if numbers else np.empty((n, 0))
     labels_of_rows = {name: _labels(columns[place[name]], without.words(name)) for name in apart}
-    origin = Origin.of(file, n, line)
+    origin = Origin.of_file(file, n, line)
     found = Table.of_file(file, rows, tuple(numbers), labels_of_rows, {**words, **text}, origin=origin, ids=ids)
     return emptied(found, without)
 

@@ -138,7 +138,7 @@ def _as_measured(frame: Frame, dp: DP | None) -> Frame:
         return frame
     assert frame.mean is not None
     assert frame.names is not None
-    middles, halves = public.halves(dp.public_ranges, frame.names)
+    middles, halves = public.middles_and_half_lengths(dp.public_ranges, frame.names)
     return replace(frame, mean=(frame.mean - middles) / halves, scale=None)
 
 

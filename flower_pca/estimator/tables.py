@@ -24,7 +24,7 @@ from flower_pca.blocks.adapters import is_stored, as_blocks
 from flower_pca.blocks.source import all_rows
 from flower_pca.core.config import COVARIATES
 from flower_pca.names.annotated import is_annotated
-from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
+from flower_pca.names.columns import ColumnNames, Heading, split_names, unusable_columns_error, position_of_majority
 from flower_pca.names.frames import text_of_label
 from flower_pca.names.levels import Coding
 from flower_pca.names.table import Table
@@ -52,7 +52,7 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
         return [replace(part, site=whose.get(i, part.site)) for i, part in enumerate(parts)]
     texts = None
     if names is not None:
-        texts = Columns(tuple(map(clean_name, names)), "X").names
+        texts = ColumnNames(tuple(map(clean_name, names)), "X").names
     numbered = enumerate(parts)
     return [Table(part, texts, site=whose.get(i, "")) for i, part in numbered]
 
@@ -69,8 +69,10 @@ def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, .
         features = tuple(name for name in estimator.feature_names_in_ if name not in estimator._covariates)
         return features, len(features)
     names = tuple(estimator.feature_names_in_)
-    found = coding.union([coding.values_at(rows, rows.site or f"client {i}") for i, rows in enumerate(shards)])
-    return names, max(len(found.spread(names)) - len(found.words), 1)
+    found = coding.with_levels_of_sites(
+        [coding.levels_at_site(rows, rows.site or f"client {i}") for i, rows in enumerate(shards)]
+    )
+    return names, max(len(found.with_indicators(names)) - len(found.words), 1)
 
 
 def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
@@ -100,9 +102,9 @@ def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
         return tables
     headings = [Heading.of_names(found, len(found)) for found in names]
-    usual = usual_place(headings)
+    usual = position_of_majority(headings)
     for i, heading in enumerate(headings):
-        if not heading.like(headings[usual]):
+        if not heading.has_same_columns(headings[usual]):
             who, most = (sites.get(j, f"client {j}") for j in (i, usual))
             raise heading.mismatch(who, headings[usual], most).error(DataError, "Align the tables.")
     numbered = enumerate(tables)
@@ -161,7 +163,7 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
     if known is None:
         return table
     texts = list(map(text_of_label, known))
-    own = Columns(tuple(texts), who)
+    own = ColumnNames(tuple(texts), who)
     if isinstance(table, Table):
         if names is None:
             return table
@@ -172,7 +174,7 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
         table = table.set_axis(texts, axis=1)
     if names is None or list(names) == texts:
         return table
-    own.places(names)
+    own.positions_of(names)
     return table[list(names)]
 
 
@@ -188,7 +190,7 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> A
         If scikit-learn refuses the table. If more is known about the fault, for example the name of the column, the
         error is a DataError.
     """
-    X, columns = _as_table(X), names_in(estimator.columns)
+    X, columns = _as_table(X), split_names(estimator.columns)
     if _has_columns_by_name(estimator):
         return _with_words(estimator, X, columns, reset=reset, who=who)
     if columns is not None and reset and labels(X) is None:
@@ -287,7 +289,7 @@ def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bo
     """Return the checked rows of a `Table`, whose column names scikit-learn would not recognize."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
-        raise no_numbers(who, X.words, file=False)
+        raise unusable_columns_error(who, X.words, file=False)
     if X.names is None or reset or known is None:
         rows = _valid(estimator, X.values, finite, reset=reset, least=least)
         if reset and X.names is not None:
@@ -318,7 +320,7 @@ def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
         return
     rows = Table.of(X, who=who)
     if rows.words:
-        raise no_numbers(who, rows.words, file=False) from error
+        raise unusable_columns_error(who, rows.words, file=False) from error
     if getattr(rows.values, "dtype", np.dtype(object)).kind == "f":
         values = rows.values
         if hasattr(values, "toarray"):

@@ -23,7 +23,7 @@ from flower_pca.masking import coverage, fixed, messages
 from flower_pca.masking.group import MaskingGroup
 from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why, why_all
 from flower_pca.masking.primitives import KEY
-from flower_pca.names.columns import Heading, majority
+from flower_pca.names.columns import Heading, majority_heading
 from flower_pca.settings.masks import MaskedSums
 
 # The bound on the entries of C_i, and of its products with vectors of length 1, as a multiple of the trace
@@ -308,6 +308,6 @@ def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     counts = {i: int(reply.arrays["mask.d"]) for i, reply in came.items()}
     said = {i: replace(reply.heading or Heading(0), count=counts[i]) for i, reply in came.items()}
-    run = known if known.count else majority(said.values())
-    others = {i: heading for i, heading in said.items() if not heading.like(run)}
+    run = known if known.count else majority_heading(said.values())
+    others = {i: heading for i, heading in said.items() if not heading.has_same_columns(run)}
     return run, {i: str(heading.mismatch(name_of(came[i]), run)) for i, heading in others.items()}

@@ -43,7 +43,7 @@ def _rows_of(X: Any, who: str, layer: str | None) -> Any:
     layers = [name for name in getattr(X, "layers", ()) if name is not None]
     if layer is not None:
         if layer not in layers:
-            raise no_layer(f"The AnnData object of {who}", layer, layers)
+            raise no_such_layer_error(f"The AnnData object of {who}", layer, layers)
         return X.layers[layer]
     if X.X is None:
         remedy = f"Name a layer: cells(adata, layer={layers[0]!r})." if layers else "Set adata.X to the counts."
@@ -51,7 +51,7 @@ def _rows_of(X: Any, who: str, layer: str | None) -> Any:
     return X.X
 
 
-def no_layer(who: str, layer: object, layers: Sequence[str]) -> ConfigError:
+def no_such_layer_error(who: str, layer: object, layers: Sequence[str]) -> ConfigError:
     """Return the error for a layer that does not exist."""
     has = f"It has the layers {enumeration(layers)}." if layers else "It has no layers, so leave layer out."
     return ConfigError(f"{who} has no layer {shown(layer)}. {has}", setting="layer", value=layer)
@@ -64,7 +64,7 @@ def require_different(names: Sequence[str], who: str, remedy: str) -> None:
         raise DataError(f"{who} has {describe_duplicate(most)} among its gene names. {remedy}")
 
 
-def marked(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:
+def highly_variable_genes(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:
     """Return the names of the genes that are marked as highly variable. Raise a DataError if no gene is marked."""
     if marks is None or not marks.any():
         what = f"has no column {MARKS} in var" if marks is None else "marks no gene as highly variable"

@@ -31,7 +31,7 @@ _HOW: Final = (
 )
 
 
-def of(given: AsGiven) -> Ranges:
+def read_ranges(given: AsGiven) -> Ranges:
     """Return the names of columns with the lower and upper ends of their ranges, from a mapping, a text or a file.
 
     Raises
@@ -40,7 +40,7 @@ def of(given: AsGiven) -> Ranges:
         If a range is invalid, if a column has two ranges, or if there is no range.
     """
     found = []
-    for name, *ends in _lines(given):
+    for name, *ends in _lines_of(given):
         try:
             low, high = map(float, ends)
         except (TypeError, ValueError):
@@ -55,14 +55,14 @@ def of(given: AsGiven) -> Ranges:
     return tuple(found)
 
 
-def halves(ranges: Ranges, columns: Sequence[str]) -> tuple[Array, Array]:
+def middles_and_half_lengths(ranges: Ranges, columns: Sequence[str]) -> tuple[Array, Array]:
     """Return the middle and half the length of each column's range."""
     ends = {name: (low, high) for name, low, high in ranges}
     low, high = np.array([ends[name] for name in columns]).T
     return (low + high) / 2.0, (high - low) / 2.0
 
 
-def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
+def _lines_of(given: AsGiven) -> Iterator[Sequence[Any]]:
     if isinstance(given, Mapping):
         yield from ((name, *ends) for name, ends in given.items())
     elif isinstance(given, str) and "=" in given:
@@ -72,12 +72,12 @@ def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
             yield name.strip(), *ends.split("..")
     elif isinstance(given, str | os.PathLike):
         checks.require_path("the ranges", given)
-        yield from _of_file(Path(given).expanduser())
+        yield from _lines_of_file(Path(given).expanduser())
     else:
         yield from given
 
 
-def _of_file(path: Path) -> Sequence[Sequence[str]]:
+def _lines_of_file(path: Path) -> Sequence[Sequence[str]]:
     try:
         # Excel writes a byte-order mark, which must not become part of the first name.
         with path.open(newline="", encoding="utf-8-sig") as file:

@@ -21,7 +21,7 @@ from flower_pca.blocks.adapters import JoinedRows
 from flower_pca.blocks.compressed import with_sparse_columns
 from flower_pca.blocks.source import is_sparse
 from flower_pca.names import annotated, frames, ids
-from flower_pca.names.columns import Columns, Heading, enumeration, is_nameless, no_numbers
+from flower_pca.names.columns import ColumnNames, Heading, enumeration, is_nameless, unusable_columns_error
 from flower_pca.names.origin import Origin
 
 
@@ -116,7 +116,7 @@ class Table:
             X = X.collect()
         # A data frame of pandas, polars or a similar library has these attributes.
         if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-            return cls(**frames.read(X, who), site=site)
+            return cls(**frames.fields_of_frame(X, who), site=site)
         if annotated.is_annotated(X):
             return cls(**annotated.fields_of(X, who), site=site)
         if adapters.is_stored(X):
@@ -137,7 +137,7 @@ class Table:
         ids: str | None = None,
     ) -> Self:
         """Return the table of all rows of a file. `ids` names the label column that holds the row identifiers."""
-        known = origin or Origin.of(file, sum(rows.shape[:1]))
+        known = origin or Origin.of_file(file, sum(rows.shape[:1]))
         table = cls(rows, names or None, words or {}, str(file), origin=known, beside=beside or {})
         return table.with_ids(ids)
 
@@ -203,7 +203,7 @@ class Table:
 
     def places(self, names: Sequence[str], who: str = "the data") -> Array:
         """Return the positions of these columns among all numeric columns."""
-        return Columns(self.names or (), self.source or who).places(names, self.words)
+        return ColumnNames(self.names or (), self.source or who).positions_of(names, self.words)
 
     def stored(self, who: str, *, empty: bool = False) -> Table:
         """Return the table in the form in which a client holds it: rows in blocks, and named columns in sorted order.
@@ -216,14 +216,17 @@ class Table:
         """
         rows, names = adapters.as_blocks(self.values, who), self.names
         if names is not None:
-            columns = Columns(names, self.source or who)
+            columns = ColumnNames(names, self.source or who)
             if rows.shape[1] != len(names):
                 raise DataError(
                     f"There are {count(rows.shape[1], 'column')} but {count(len(names), 'name')} at {columns.who}. "
                     "Name each column."
                 )
-            if names != columns.in_order:
-                rows, names = adapters.with_columns(rows, columns.places(columns.in_order)), columns.in_order
+            if names != columns.sorted_names:
+                rows, names = (
+                    adapters.with_columns(rows, columns.positions_of(columns.sorted_names)),
+                    columns.sorted_names,
+                )
         lacking = ""
         if rows.shape[0] == 0 and not empty:
             lacking = "rows"
@@ -241,7 +244,7 @@ class Table:
         """The heading of the columns, which a client sends to the server."""
         if self.names is None:
             return Heading(self.shape[1])
-        return Columns(self.names, self.source or "the rows").heading
+        return ColumnNames(self.names, self.source or "the rows").heading
 
     def without(self, columns: Collection[str]) -> Table:
         """Return the table without these columns."""
@@ -284,7 +287,7 @@ class Table:
 
         Consecutive rows of a memory-mapped file are not copied.
         """
-        rows = _stretch(rows)
+        rows = _as_slice(rows)
         known = self.ids
         if known and isinstance(rows, slice):
             known = ids.Ids(known[rows])
@@ -292,7 +295,7 @@ class Table:
             known = ids.Ids(np.array(known, dtype=object)[rows])
         texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
         beside = {name: np.asarray(cells)[rows] for name, cells in self.beside.items()}
-        origin = self.origin and self.origin.some(rows)
+        origin = self.origin and self.origin.of_rows(rows)
         return replace(
             self,
             values=_rows_of(self.rows, rows),
@@ -324,7 +327,7 @@ class Table:
     def place(self, row: int) -> str:
         """Describe the place of a row, for messages."""
         if self.origin is not None:
-            return self.origin.place(row)
+            return self.origin.place_of_row(row)
         if self.source:
             return f"row {row} of {self.source} (from 0 on)"
         return f"row {row} (from 0 on)"
@@ -339,7 +342,7 @@ class Table:
     def whole(self, who: str = "the rows") -> Table:
         """Return the table itself if all of its columns hold numbers, or else raise a DataError."""
         if self.words:
-            raise no_numbers(self.source or self.site or who, self.words, file=bool(self.source))
+            raise unusable_columns_error(self.source or self.site or who, self.words, file=bool(self.source))
         return self
 
     @property
@@ -432,10 +435,10 @@ def cells(
     if not use_highly_variable:
         return table
     marks = np.asarray(adata.var[annotated.MARKS]) if annotated.MARKS in adata.var.columns else None
-    return table.pick(annotated.marked(table.names or (), marks, f"The AnnData object of {who}"))
+    return table.pick(annotated.highly_variable_genes(table.names or (), marks, f"The AnnData object of {who}"))
 
 
-def _stretch(rows: Any) -> Any:
+def _as_slice(rows: Any) -> Any:
     """Return indices of consecutive rows as a slice, which selects rows without a copy. Return others unchanged."""
     if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu":
         return rows

@@ -12,7 +12,7 @@ import numpy as np
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import Columns, Heading, enumeration, missing_columns
+from flower_pca.names.columns import ColumnNames, Heading, enumeration, missing_columns
 from flower_pca.names.levels import source_of
 from flower_pca.names.table import Table
 from flower_pca.rows.covariates import Covariates
@@ -117,8 +117,8 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     rows = rows_by_name(X, names, known)
     if rows.names is None:
         return rows.values
-    columns = Columns(rows.names, _WHO)
-    wanted = columns.in_order if names is None else names
+    columns = ColumnNames(rows.names, _WHO)
+    wanted = columns.sorted_names if names is None else names
     return rows.pick(wanted, _WHO).values
 
 
@@ -131,10 +131,10 @@ def in_order(components: Array, names: Any, wanted: Any) -> Array:
         return components
     other = Heading.of_names(names, len(names))
     ours = Heading.of_names(wanted, len(wanted))
-    if not other.like(ours):
+    if not other.has_same_columns(ours):
         remedy = "Compare results with the same columns."
         raise other.mismatch("the other result", ours, "this result").error(ConfigError, remedy)
-    places = Columns(tuple(names)).places(tuple(wanted))
+    places = ColumnNames(tuple(names)).positions_of(tuple(wanted))
     return np.asarray(components[:, places])
 
 

@@ -19,7 +19,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters
 from flower_pca.names import levels
-from flower_pca.names.columns import Heading, not_named
+from flower_pca.names.columns import Heading, mismatch_without_names
 from flower_pca.names.table import Table
 from flower_pca.rows import adjusted, by_columns, moves
 from flower_pca.rows.covariates import Covariates
@@ -240,7 +240,7 @@ class LocalData(Operator):
         if names == self.names:
             return self
         if self.names is None:
-            raise not_named(self.table.source or self.who, self.d).error(DataError)
+            raise mismatch_without_names(self.table.source or self.who, self.d).error(DataError)
         # Most messages request the same columns as the previous message, so the most recent view is cached.
         whole = self.all_columns
         return whole.measured.newest(
@@ -265,13 +265,13 @@ class LocalData(Operator):
         The name of a column of words stands for all of its indicators. The result has its own statistics, because
         statistics are measured over all columns of the run.
         """
-        names = levels.expand(names, known=self.names or (), words=self.table.coded)
+        names = levels.expand_columns(names, known=self.names or (), words=self.table.coded)
         return self.measured.newest("grown", lambda found: found[1] == names, lambda: (self._grown(names), names))
 
     def _grown(self, names: tuple[str, ...]) -> LocalData:
         # `who` already contains the name of the site.
         table = replace(self.table, values=self.plain(), site="")
-        whole = levels.grown(table, names, table.source or self.who)
+        whole = levels.with_needed_indicators(table, names, table.source or self.who)
         if whole is None:
             return self
         grown = object.__new__(LocalData)

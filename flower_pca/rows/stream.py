@@ -14,7 +14,14 @@ from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
-from flower_pca.names.columns import Columns, Heading, missing_columns, no_numbers, not_named, some_only
+from flower_pca.names.columns import (
+    ColumnNames,
+    Heading,
+    missing_columns,
+    unusable_columns_error,
+    mismatch_without_names,
+    mismatch_of_subset,
+)
 from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
@@ -201,14 +208,14 @@ class Stream:
     def heading(self) -> Heading | None:
         """The heading of the columns, or None if the columns are unknown before the first batch."""
         if self.wanted is not None:
-            return Columns(self.wanted, self.who).heading
+            return ColumnNames(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
             return self._heading
         headings = (Table.of(rows).names for rows in self._batches if rows is not None)
         first = next(headings, self._names)
         if first is None:
             return Heading(self.d)
-        return Columns(first, self.who).heading
+        return ColumnNames(first, self.who).heading
 
     @property
     def _batches(self) -> Sequence[Any]:
@@ -339,28 +346,28 @@ class Stream:
         """
         names = given.names or self._names
         words = given.words or self._words
-        columns = None if names is None else Columns(names, who)
+        columns = None if names is None else ColumnNames(names, who)
         if self.wanted is not None:
             return self._wanted_columns(batch, columns, words, who)
         if words:
-            raise no_numbers(who, words, file=False)
+            raise unusable_columns_error(who, words, file=False)
         heading = Heading(batch.shape[1]) if columns is None else columns.heading
         before, self._heading = self._heading, heading
         if before is not None and heading.digest != before.digest:
             raise heading.mismatch(who, before, "the batches before").error(DataError)
         if columns is None:
             return batch
-        return np.ascontiguousarray(batch[:, columns.places(columns.in_order)])
+        return np.ascontiguousarray(batch[:, columns.positions_of(columns.sorted_names)])
 
-    def _wanted_columns(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
+    def _wanted_columns(self, batch: Array, columns: ColumnNames | None, words: Mapping[str, str], who: str) -> Array:
         assert self.wanted is not None
         if columns is None:
-            raise not_named(who, batch.shape[1]).error(DataError)
-        if not self._one_by_one and (some := some_only(who, self.wanted, columns.names)):
+            raise mismatch_without_names(who, batch.shape[1]).error(DataError)
+        if not self._one_by_one and (some := mismatch_of_subset(who, self.wanted, columns.names)):
             raise some.error(DataError)
         if absent := missing_columns(who, self.wanted, columns.names, words):
             raise absent.error(DataError)
-        return np.ascontiguousarray(batch[:, columns.places(self.wanted, words)])
+        return np.ascontiguousarray(batch[:, columns.positions_of(self.wanted, words)])
 
     def _check_mask(self, cut: bool) -> None:
         if self._missing is None:

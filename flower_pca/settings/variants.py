@@ -86,7 +86,7 @@ class Variants:
         p = mean / 2.0
         rare = np.minimum(p, 1.0 - p) < self.maf - _ROUNDING
         gaps = seen < (self.call - _ROUNDING) * n
-        either = np.zeros(len(names), dtype=bool) if self.ambiguous else names_of_variants.ambiguous(names)
+        either = np.zeros(len(names), dtype=bool) if self.ambiguous else names_of_variants.is_each_ambiguous(names)
         unequal = np.zeros(len(names), dtype=bool) if failed is None else failed > 0
         left = ~(rare | gaps | either | unequal)
         why = {

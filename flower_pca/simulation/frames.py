@@ -13,7 +13,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.hints.owners import require_site
-from flower_pca.names.columns import Columns, enumeration
+from flower_pca.names.columns import ColumnNames, enumeration
 from flower_pca.names.table import Table
 
 
@@ -130,7 +130,7 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
     names = list(getattr(frame, "columns", ()))
     if by in names:
         if names.count(by) > 1:
-            Columns(tuple(map(str, names)), "the table")  # This raises the error about names that occur twice.
+            ColumnNames(tuple(map(str, names)), "the table")  # This raises the error about names that occur twice.
         return _OtherColumns(frame, [name for name in names if name != by]), np.asarray(frame[by].to_numpy())
     if by is not None and by in getattr(getattr(frame, "index", None), "names", ()):
         return frame, np.asarray(frame.index.get_level_values(by).to_numpy())

@@ -22,7 +22,7 @@ from flower_pca.core.algorithm import Algorithm, HasNumbersByClient
 from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.core.stage import Arrays
-from flower_pca.names.columns import Heading, names_in
+from flower_pca.names.columns import Heading, split_names
 from flower_pca.names.table import Table
 from flower_pca.results.left_out import parted
 from flower_pca.results.pca import PCAResult
@@ -397,7 +397,7 @@ def track(
         checks.parent_exists("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
     run = assembly.tracking(chosen, min_nodes=min_nodes, **settings)
-    clients = [client.select(names_in(settings.get("columns"))) for client in _streams(streams, batch)]
+    clients = [client.select(split_names(settings.get("columns"))) for client in _streams(streams, batch)]
     _check_columns(clients, settings.get("n_components", COMPONENTS))
     if engine is not None:
         from flower_pca.simulation import ray

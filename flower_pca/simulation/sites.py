@@ -21,7 +21,7 @@ from flower_pca.core.config import PCAConfig
 from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
 from flower_pca.hints.sizes import column_alone, hints_of_largest
-from flower_pca.names.columns import Heading, usual_place
+from flower_pca.names.columns import Heading, position_of_majority
 from flower_pca.names.levels import Coding, source_of
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
@@ -80,9 +80,9 @@ def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] |
         if not missing:
             for client in clients:
                 client.require_whole()
-    usual = clients[usual_place([client.heading for client in clients])]
+    usual = clients[position_of_majority([client.heading for client in clients])]
     for client in clients:
-        if not client.heading.like(usual.heading):
+        if not client.heading.has_same_columns(usual.heading):
             raise client.heading.mismatch(client.who, usual.heading, usual.who).error(DataError)
     return clients
 
@@ -121,8 +121,8 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
 
 def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
     """Return the configuration with the columns that the sites agree on, and the sites with exactly these columns."""
-    found = coding.union([coding.values_at(site, f"client {i}") for i, site in enumerate(sites)])
-    columns = found.spread(config.columns or _numeric_columns(sites, coding))
+    found = coding.with_levels_of_sites([coding.levels_at_site(site, f"client {i}") for i, site in enumerate(sites)])
+    columns = found.with_indicators(config.columns or _numeric_columns(sites, coding))
     exact = [_with_columns(site, columns, f"client {i}") for i, site in enumerate(sites)]
     return config.with_coding(found, columns), exact
 
@@ -145,8 +145,8 @@ def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCACon
     coding = Coding(tuple((name, None) for name in dict.fromkeys(sources.values()) if name in of_words))
     if words:
         found = Coding(tuple((name, None) for name in words))
-        found = found.union([found.values_at(site, f"client {i}") for i, site in enumerate(sites)])
-        levels = {name: found.of([(name, some)]).new_columns for name, some in found.value}
+        found = found.with_levels_of_sites([found.levels_at_site(site, f"client {i}") for i, site in enumerate(sites)])
+        levels = {name: found.with_plain_values([(name, some)]).new_columns for name, some in found.value}
         config = config.with_levels_of_covariates(levels)
     columns = config.columns or asked.features_of(_numeric_columns(sites, coding))
     config = replace(config, columns=columns)
@@ -163,9 +163,9 @@ def _numeric_columns(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
     for i, site in enumerate(plain):
         site.whole(f"client {i}")
     headings = [Heading.of_names(site.names or (), len(site.names or ())) for site in plain]
-    usual = usual_place(headings)
+    usual = position_of_majority(headings)
     for i, heading in enumerate(headings):
-        if not heading.like(headings[usual]):
+        if not heading.has_same_columns(headings[usual]):
             raise heading.mismatch(f"client {i}", headings[usual], f"client {usual}").error(DataError)
     return common_order(plain) or tuple(sorted(plain[0].names or ()))
 

@@ -25,7 +25,7 @@ from flower_pca.core.drive import ContinuedRun, Driven
 from flower_pca.core.model import Model
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Failure, Reply, Sum, end_if
-from flower_pca.names.columns import Heading, majority
+from flower_pca.names.columns import Heading, majority_heading
 from flower_pca.names.levels import Coding, source_of
 
 Columns: TypeAlias = tuple[str, ...]
@@ -97,7 +97,7 @@ class Agreed(ContinuedRun):
         """Continue from a `checkpoint`, with the columns that had been agreed on by then."""
         run, config = None, header["config"]
         if header["settled"]:
-            run = self._then(tuple(config["columns"]), self._coding.of(config[self._coding.field]))
+            run = self._then(tuple(config["columns"]), self._coding.with_plain_values(config[self._coding.field]))
         self._restore(run, header, arrays)
 
     def _without_headings(self, replies: Iterable[Reply | Sum | Failure]) -> Iterator[Reply | Sum | Failure]:
@@ -119,13 +119,13 @@ class Agreed(ContinuedRun):
     def _rest(self) -> Driven:
         """Return the run with the agreed columns, and create it if the first message has just been answered."""
         if self._run is None:
-            values = [self._coding.values_among(names) for names in self._names.values()]
-            found = self._coding.union(values)
-            self._run = self._then(found.spread(self._columns or self._others()), found)
+            values = [self._coding.levels_among(names) for names in self._names.values()]
+            found = self._coding.with_levels_of_sites(values)
+            self._run = self._then(found.with_indicators(self._columns or self._others()), found)
         return self._run
 
     def _others(self) -> Columns:
         """Return the names of the numeric columns that most clients have."""
         words, every = self._coding.words, self._names.values()
         rest = [tuple(n for n in names if source_of(n) not in words) for names in every]
-        return majority(Heading.of_names(names, 0) for names in rest).names or ()
+        return majority_heading(Heading.of_names(names, 0) for names in rest).names or ()

@@ -25,7 +25,7 @@ from flower_pca.core.config import PCAConfig
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
-from flower_pca.names.ids import order
+from flower_pca.names.ids import order_of_ids
 from flower_pca.results.matching import read
 from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
@@ -252,7 +252,7 @@ class ColumnsResult(PCAResult):
         parts = [self.loadings(party).transform(table) for party, table in tables_of]
         if tables[0].ids is None:
             return np.asarray(np.sum(parts, axis=0))
-        orders = [order(table.ids or (), "the rows given") for table in tables]
+        orders = [order_of_ids(table.ids or (), "the rows given") for table in tables]
         ordered = [part[places] for part, places in zip(parts, orders, strict=True)]
         return np.asarray(np.sum(ordered, axis=0)[np.argsort(orders[0])])
 

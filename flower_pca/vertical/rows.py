@@ -55,7 +55,7 @@ class PartyColumns(LocalData):
         self.data, self.split = data, split
         self.order = np.arange(data.n)
         if data.table.ids is not None:
-            self.order = ids.order(data.table.ids, data.who)
+            self.order = ids.order_of_ids(data.table.ids, data.who)
         self.column_frame = _column_frame(data, split)
         framed = data.in_frame(self.column_frame, once=True)
         super().__init__(_transpose(framed, self.order), who=data.who)
@@ -92,7 +92,7 @@ class PartyColumns(LocalData):
         """The number of people and the digest of their ids, by which the server compares the parties."""
         if self.row_ids is None:
             return Heading(self.d, people=True)
-        return Heading(self.d, ids.digest(self.row_ids, self.split.salt), people=True)
+        return Heading(self.d, ids.digest_of_ids(self.row_ids, self.split.salt), people=True)
 
     @property
     def squares(self) -> Array:

@@ -183,7 +183,7 @@ def read_answer(
     declines = safe_for_log(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     recalls = bool(metrics.get(_RECALLS, False))
     keeps = bool(metrics.get(_KEEPS, False))
-    heading = Heading.of(metrics)
+    heading = Heading.from_plain(metrics)
     return Answer(
         number, key, arrays, num_examples, heading=heading, site=site, declines=declines, recalls=recalls, keeps=keeps
     )

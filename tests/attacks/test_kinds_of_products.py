@@ -139,7 +139,7 @@ def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
     second = node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
     assert second is node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
     assert second.heading.digest != first.heading.digest
-    assert second.heading.digest == ids.digest(first.row_ids, "b")
+    assert second.heading.digest == ids.digest_of_ids(first.row_ids, "b")
     assert second.measured is first.measured
 
 

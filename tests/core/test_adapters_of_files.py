@@ -207,7 +207,7 @@ def test_an_annotated_object_in_memory_or_in_its_file_is_a_table_with_names(back
 def test_consecutive_rows_of_a_table_take_no_list_of_their_places():
     """A list for each client would take much of the memory that rows in a file leave."""
     n = 200_000
-    table = Table(np.zeros((n, 1)), ids=tuple(map(str, range(n))), origin=Origin.of("rows.npy", n))
+    table = Table(np.zeros((n, 1)), ids=tuple(map(str, range(n))), origin=Origin.of_file("rows.npy", n))
     tracemalloc.start()
     try:
         part = table.take(np.arange(1000, n - 1000))

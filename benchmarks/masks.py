@@ -65,7 +65,7 @@ def row(clients: int, masks: MaskedSums) -> list[object]:
     each = [1e3 * client[step] / clients / (1 if step in ("keys", "shares") else sums) for step in STEPS]
     told, before = masked.bytes_up + masked.bytes_down, plain.bytes_up + plain.bytes_down
     return [
-        f"{clients} ({masks.degree(clients)})" + ("" if masks.self_masks else ", no self-masks"),
+        f"{clients} ({masks.neighbor_count(clients)})" + ("" if masks.self_masks else ", no self-masks"),
         f"{len(plain)} and {len(masked)}",
         f"{(told - keys) / before:.3f}",
         f"{keys / clients / sums / 1e3:.1f}",

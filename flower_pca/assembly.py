@@ -79,8 +79,8 @@ def channel_of(given: object) -> Layer | None:
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
     "mask": MaskedSums.of,
-    "variants": Variants.of,
-    "highly_variable": HighlyVariable.of,
+    "variants": Variants.from_spec,
+    "highly_variable": HighlyVariable.from_spec,
     "dp": DP.of,
     "channel": channel_of,
 }
@@ -167,7 +167,7 @@ def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outl
 
     budget, _ = plan(config.dp, _as_configured(config)[0], PrivateOpening.name)
     if config.mask is not None:
-        budget = budget.divide(config.mask.quorum(config.mask.degree(clients) + 1))
+        budget = budget.divide(config.mask.quorum(config.mask.neighbor_count(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
 
 
@@ -257,9 +257,11 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
 
     def choose(model: Model, names: Columns) -> tuple[Columns, str]:
         if genes is not None:
-            return genes.choose(model.n, model.left["mean"], model.left["variance"], names)
+            return genes.select_genes(model.n, model.left["mean"], model.left["variance"], names)
         assert variants is not None
-        return variants.choose(model.n, model.left["mean"], model.left["seen"], names, model.left.get("failed"))
+        return variants.select_variants(
+            model.n, model.left["mean"], model.left["seen"], names, model.left.get("failed")
+        )
 
     summed = config.mask is not None
     first_stage: Stage[Any] = Totals(width=0, judged=judged) if not summed else SummedTotals(width=0)

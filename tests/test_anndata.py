@@ -333,7 +333,7 @@ def test_a_piece_of_sparse_rows_is_not_in_memory_any_more_when_the_next_one_is_r
     import weakref
 
     from flower_pca.blocks.compressed import CompressedRows
-    from flower_pca.rows.frame import Frame, product
+    from flower_pca.rows.frame import Frame, product_in_frame
 
     lab_of_cells().write_h5ad(tmp_path / "x.h5ad")
     rows = sources.table(f"h5ad(path='{tmp_path}/x.h5ad')").values
@@ -348,7 +348,7 @@ def test_a_piece_of_sparse_rows_is_not_in_memory_any_more_when_the_next_one_is_r
 
     monkeypatch.setattr(CompressedRows, "_between", watched)
     Z = np.eye(rows.shape[1])
-    product(rows.pieces(), Z, Frame())
+    product_in_frame(rows.pieces(), Z, Frame())
     assert len(before) > 2
 
 

@@ -266,7 +266,7 @@ def test_a_column_that_is_constant_at_one_site_keeps_its_scale_there():
     tables = only(scanners_of_sites(8), ())
     tables[1]["x03"] = 2.0
     result = simulate("krylov", tables, n_components=2, harmonize="combat")
-    own = combat.effect(25, *_standardized(tables, 1))
+    own = combat.site_effect(25, *_standardized(tables, 1))
     assert list(np.flatnonzero(own.constant)) == [3]
     assert [hint for hint in result.hints if hint.startswith("Column x03 is constant at client 1, so harmonizing")]
     np.testing.assert_allclose(result.local[1]["site_location"], own.location, atol=1e-12)

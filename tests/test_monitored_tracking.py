@@ -161,7 +161,7 @@ def test_clients_send_three_sums_by_column_with_the_first_message_of_a_step_only
     expected = (~np.isnan(rows)).sum(axis=0), np.nansum(rows, axis=0), np.nansum(rows**2, axis=0)
     for name, value in zip(batch.BY_COLUMN, expected, strict=True):
         assert np.allclose(answer[name], value, rtol=1e-13, atol=1e-13)
-    halves = [batch.sums_by_column(*gaps.without(rows[k::2])) for k in range(2)]
+    halves = [batch.sums_by_column(*gaps.without_gaps(rows[k::2])) for k in range(2)]
     assert np.allclose(sum(halves), np.stack(expected), rtol=1e-13, atol=1e-13)
     assert "columns" not in STMiss(detect=True).broadcast(STMiss(detect=True).start(begun()))
     away = MONITORED.client(arrays, Stream([None, rows]), {})[0]

@@ -477,7 +477,7 @@ def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypat
         monkeypatch.setattr(statistics, "_LARGEST", 1)
     data = LocalData(Table(values, names), missing=True)
     view = data.in_frame(Frame(names=wanted))
-    whole, picked = FixedData.of(data, gaps=gaps), FixedData.of(view, gaps=gaps)
+    whole, picked = FixedData.of_rows(data, gaps=gaps), FixedData.of_rows(view, gaps=gaps)
     places = view.places
     if kind != "large":
         for name in ("mean", "seen", "peak", "m2", "rest"):
@@ -488,7 +488,7 @@ def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypat
     frame = Frame(mean=np.arange(len(wanted)) * 0.1, fill=np.ones(len(wanted)) if gaps else None, names=wanted)
     index, Z = [names.index(name) for name in wanted], np.random.default_rng(0).standard_normal((len(wanted), 2))
     filled = np.where(np.isnan(rows[:, index]), 1.0, rows[:, index]) - frame.mean
-    answer = FixedData.of(data.in_frame(frame), gaps=gaps)
+    answer = FixedData.of_rows(data.in_frame(frame), gaps=gaps)
     np.testing.assert_allclose(answer.matmat(Z), filled.T @ (filled @ Z), rtol=1e-6)
     np.testing.assert_allclose(answer.squared_error(np.linalg.qr(Z)[0]), _error(filled, np.linalg.qr(Z)[0]), rtol=1e-6)
     assert (data.all_columns, data.places, view.all_columns) == (data, None, data)

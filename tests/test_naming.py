@@ -79,7 +79,7 @@ def test_long_lists_of_names_travel_compressed():
     assert len(sent) < len(json.dumps(names)) / 3
     assert read_names("A message", {"columns": sent}) == names
     assert Heading.from_plain(Heading.of_names(names, len(names)).plain()).names == tuple(sorted(names))
-    assert Frame(np.zeros(len(names)), names=names).length == len(sent)
+    assert Frame(np.zeros(len(names)), names=names).bytes_of_names == len(sent)
 
 
 def test_a_few_names_travel_as_they_are():

@@ -71,7 +71,7 @@ class Average(Algorithm[OneShotState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        V, values = data.top(int(arrays["rank"]))
+        V, values = data.leading_eigenpairs(int(arrays["rank"]))
         if not arrays["weighted"]:
             return {"V": V}, memory
         return {"V": V, "S": values / data.n}, memory

@@ -49,7 +49,7 @@ def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
     found = [result._data(X).moments() for X in shards]
     means = np.stack([m.mean for m in found])
     squares = np.stack([m.m2 for m in found])
-    seen = np.stack([np.broadcast_to(m.seen, m.mean.shape) for m in found]).astype(np.float64)
+    seen = np.stack([np.broadcast_to(m.value_counts, m.mean.shape) for m in found]).astype(np.float64)
     every = np.maximum(seen.sum(axis=0), 1.0)
     mean = (seen * means).sum(axis=0) / every
     deviation = np.sqrt((squares + seen * (means - mean) ** 2).sum(axis=0) / every)

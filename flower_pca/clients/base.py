@@ -51,7 +51,7 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.names import levels
 from flower_pca.names.columns import enumeration, missing_columns, mismatch_without_names, mismatch_of_subset
 from flower_pca.names.table import Table
-from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, of_site
+from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, local_adjustment
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -89,7 +89,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     made = LocalData(
         replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True, empty=True
     )
-    made.measured.once(marks.PLACE, lambda: place)
+    made.measured.cached(marks.PLACE, lambda: place)
     return made
 
 
@@ -493,7 +493,7 @@ class PCAClient(NumPyClient):
             return
         own = client_half.local_results(stage, messages.plain(after), data)
         if request.frame.covariates is not None:
-            own = {**own, **of_site(data)}
+            own = {**own, **local_adjustment(data)}
         if own:
             header = {"algorithm": request.algorithm, "run": request.run, **parties.names_of(data)}
             place = folders.own_place(self._local_file, request.algorithm)
@@ -530,7 +530,7 @@ class PCAClient(NumPyClient):
                     self._lots.data.write_to(self._local_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
+            self._fixed = functools.partial(FixedData.of_rows, path=statistics, gaps=rules.missing == "mean")
         self._dither: DitherSource = system_dither
         if rules.noise_seed is not None:
             self._dither = functools.partial(seeded_dither, rules.noise_seed, max(self._key, 0))

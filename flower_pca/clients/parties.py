@@ -113,8 +113,8 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
         gc.collect()
         return PartyColumns(data, split)
 
-    newest = data.measured.newest(_NEWEST, fits, make)
-    return data.measured.newest(_NEWEST, lambda columns: columns.split == split, lambda: newest.with_salt(split))
+    newest = data.measured.cached_if(_NEWEST, fits, make)
+    return data.measured.cached_if(_NEWEST, lambda columns: columns.split == split, lambda: newest.with_salt(split))
 
 
 def names_of(data: LocalData | Stream) -> dict[str, object]:

@@ -20,7 +20,7 @@ from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
-from flower_pca.rows.frame import Frame, genotype_scale, merge
+from flower_pca.rows.frame import Frame, genotype_scale, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import simulate
 from flower_pca.simulation.sites import clients_as_run
@@ -246,12 +246,12 @@ def pooled_eigenpairs(
     # The columns have the same order as in a run, because angles compare columns by position.
     clients = clients_as_run(shards, missing=missing != "error")
     own = Frame(own=missing == "local_mean")
-    total = functools.reduce(merge, (client.in_frame(own).moments() for client in clients))
+    total = functools.reduce(merge_moments, (client.in_frame(own).moments() for client in clients))
     divisor: Array | None = None
     if scale == "std":
-        divisor = np.sqrt(total.m2 / total.seen)
+        divisor = np.sqrt(total.m2 / total.value_counts)
     elif scale == "max_abs":
-        divisor = np.max([client.peak() for client in clients], axis=0)
+        divisor = np.max([client.largest_absolute() for client in clients], axis=0)
     elif scale == "genotype":
         divisor = genotype_scale(total.mean, total.n)
     if divisor is not None:
@@ -265,9 +265,11 @@ def pooled_eigenpairs(
     if isinstance(n_components, int):
         k = min(k, n_components + 2)
     V, values = (
-        LocalData(Table.together([Table(client.plain()) for client in clients], {}).rows, missing=missing == "mean")
+        LocalData(
+            Table.together([Table(client.stored_array()) for client in clients], {}).rows, missing=missing == "mean"
+        )
         .in_frame(frame)
-        .top(k)
+        .leading_eigenpairs(k)
     )
     return values, V
 

@@ -17,7 +17,7 @@ from flower_pca.core.config import PCAConfig
 from flower_pca.registry import make
 from flower_pca.results.matching import arrange
 from flower_pca.results.personal import PersonalResult
-from flower_pca.rows.frame import Frame, fill_gaps
+from flower_pca.rows.frame import Frame, fill_sparse_gaps
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import simulate
 from flower_pca.simulation.sites import sites_of
@@ -127,7 +127,7 @@ def alternatives(
     own = [len(result.local_components_of(i)) for i in range(len(clients))]
     bases = {
         "personalized": [np.vstack([result.components_, result.local_components_of(i)]).T for i in range(len(clients))],
-        "indivPCA": [c.top(r1 + r)[0].astype(np.float64) for c, r in zip(clients, own, strict=True)],
+        "indivPCA": [c.leading_eigenpairs(r1 + r)[0].astype(np.float64) for c, r in zip(clients, own, strict=True)],
         "CPCA": [common] * len(clients),
         "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)],
     }
@@ -163,7 +163,7 @@ def _filled(X: Any, fill: Array | None) -> Any:
     if fill is None:
         return X
     if hasattr(X, "tocsr"):
-        return fill_gaps(X, fill)
+        return fill_sparse_gaps(X, fill)
     return np.where(np.isnan(X), fill, X)
 
 

@@ -53,7 +53,7 @@ def claim(said: Arrays, frame: Frame) -> Claim:
     rounded = _ROUNDING_ERRORS * float(said["eps"]) * n * (mean**2 + np.square(centre))
     if frame.scale is not None:
         rounded = rounded / frame.scale**2
-    return Claim(n, float(np.sum(moments.sums(frame)[1] + rounded)))
+    return Claim(n, float(np.sum(moments.sums_in_frame(frame)[1] + rounded)))
 
 
 def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:

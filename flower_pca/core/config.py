@@ -28,7 +28,7 @@ from flower_pca.names.columns import enumeration, split_names
 from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels, source_of
 from flower_pca.names.ranges import Ranges
 from flower_pca.rows.covariates import SITE, Covariates
-from flower_pca.settings.bits import BITS, fewest
+from flower_pca.settings.bits import BITS, fewest_bits
 from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.highly_variable import HighlyVariable
@@ -353,7 +353,7 @@ class PCAConfig:
             return BITS[self.wire]
         if self.tol is None:
             return 64
-        return fewest(self.tol)
+        return fewest_bits(self.tol)
 
     @property
     def tol(self) -> float | None:

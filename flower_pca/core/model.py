@@ -18,7 +18,7 @@ from flower_pca.base.shown import brief
 from flower_pca.names.columns import Heading
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 
 _ROUNDING: Final = 1e-12  # an upper bound on the rounding error of a share of the variance
 _TIED: Final = 1e-12  # a gap below this share of the first eigenvalue counts as 0
@@ -100,8 +100,8 @@ class EarlierRun:
         frame, Z = model.frame, model.columns
         if self.n != model.n or not _near(self.trace, model.trace, model.trace):
             return False
-        unit = np.sqrt(model.trace / model.n) * frame.divisor
-        if not (_agree(self.mean, frame.mean, unit) and _agree(self.scale, frame.scale, frame.divisor)):
+        unit = np.sqrt(model.trace / model.n) * frame.column_divisors
+        if not (_agree(self.mean, frame.mean, unit) and _agree(self.scale, frame.scale, frame.column_divisors)):
             return False
         if model.product is None:
             return True
@@ -241,7 +241,7 @@ class Model:
     covariates: Covariates | None = None
     explain: tuple[str, ...] = ()
     heading: Heading | None = None
-    split: Split | None = None
+    split: ColumnPreparation | None = None
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)

@@ -140,7 +140,7 @@ class Broadcast:
     @property
     def nbytes(self) -> int:
         """The total number of bytes that are sent to all these clients."""
-        common = self.size(self.arrays | self.frame.arrays) + self.frame.length
+        common = self.size(self.arrays | self.frame.arrays) + self.frame.bytes_of_names
         layers = sum(map(nbytes, self.layers.values()))
         personal = sum(map(nbytes, self.personal.values()))
         return len(self.to) * (common + layers) + personal

@@ -50,7 +50,7 @@ class Site:
         """Return the site with the rows of a table, or with the rows that a client holds."""
         if isinstance(site, LocalData):
             # Rows that are stored as one array are not copied, because hints never change rows.
-            blocks = list(site.blocks()) or [site.plain()]
+            blocks = list(site.blocks()) or [site.stored_array()]
             rows = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         else:
             rows = site.values
@@ -63,7 +63,7 @@ class Site:
         spread = np.linspace(0, site.n - 1, max(most, 4 * ENDS)).astype(np.int64)
         ends = np.arange(ENDS)
         rows = np.unique(np.concatenate([spread, ends, site.n - 1 - ends]).clip(0, site.n - 1))
-        values = np.asarray(site.measured.some(rows), dtype=np.float64)
+        values = np.asarray(site.measured.rows_at(rows), dtype=np.float64)
         return cls(site.site or who, values, lambda i: site.table.place(int(rows[i])))
 
     def first(self, n: int) -> Site:

@@ -34,7 +34,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import EXPONENTS, WIRE
 from flower_pca.rows.frame import Frame
-from flower_pca.settings.bits import FLOORS, ROUNDING, fewest_within
+from flower_pca.settings.bits import FLOORS, ROUNDING, fewest_bits_within
 
 _BITS: Final = "bits"  # the name of the layer's array in a message
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
@@ -82,7 +82,7 @@ class Precision(Layer):
         """Return the message with the number of bits. Blocks and mean are rounded unless the message is an opening."""
         bits = self.bits
         if self.tol is not None and not opening:
-            bits = min(bits, fewest_within(message.rounding_allowed))
+            bits = min(bits, fewest_bits_within(message.rounding_allowed))
         if not opening:
             # All messages have the same frame, so that clients center and scale their rows only once.
             message = replace(message, frame=self._frame(message.frame, model))

@@ -87,8 +87,8 @@ def states(data: LocalData, least: int) -> Array:
     """Return the byte that describes each column, as in the table at the top of this module."""
 
     def look() -> Array:
-        there = data.measured.observed()
-        seen = np.broadcast_to(np.asarray(there.seen), data.d)
+        there = data.measured.observed_moments()
+        seen = np.broadcast_to(np.asarray(there.value_counts), data.d)
         found = np.zeros(data.d, dtype=np.uint8)
         # An overflow gives infinity or NaN, so the column counts as measured. Such values are refused elsewhere.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -97,11 +97,11 @@ def states(data: LocalData, least: int) -> Array:
         constant = np.flatnonzero(same & (seen >= least))
         if constant.size:
             # The mean of a constant column has a rounding error, but its largest absolute value is exact.
-            values = np.copysign(data.measured.peak(), there.mean) + 0.0
+            values = np.copysign(data.measured.largest_absolute(), there.mean) + 0.0
             found[constant] = [_digest(float(value)) for value in values[constant]]
         return found
 
-    return data.measured.once(("columns", least), look)
+    return data.measured.cached(("columns", least), look)
 
 
 def _digest(value: float) -> int:

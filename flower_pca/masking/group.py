@@ -56,7 +56,7 @@ class MaskingGroup:
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
-        self._neighbors = graph(len(answers), masks.degree(len(answers)))
+        self._neighbors = graph(len(answers), masks.neighbor_count(len(answers)))
         self._needed = masks.quorum(len(self._neighbors[0]) + 1)
         # For each sum, a client holds this number of shares from each peer.
         self._shares = 1 + bool(masks.self_masks)

@@ -273,10 +273,10 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
         if f.name == "names":
             content["frame.names"] = raw(json.dumps(frame.names).encode())
         elif f.name == "split" and frame.split is not None:  # The salt only affects the digest of ids, not the answer.
-            split = replace(frame.split, salt="").plain()
+            split = replace(frame.split, salt="").to_text()
             content["frame.split"] = raw(json.dumps(split).encode())
         elif f.name == "covariates" and frame.covariates is not None:
-            content["frame.covariates"] = raw(frame.covariates.plain().encode())
+            content["frame.covariates"] = raw(frame.covariates.to_text().encode())
             content |= {f"frame.{name}": a + 0.0 for name, a in frame.covariates.arrays.items()}
         # With this conversion, frames that are equal by Frame.same have the same digest.
         elif (a := getattr(frame, f.name)) is not None:

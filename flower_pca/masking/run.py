@@ -122,7 +122,9 @@ class Masked(WrappedRun):
         to = tuple([client for client in self._taking_part if client in reached])
         common, personal = self._compose(carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
-        message = Broadcast(messages.STAGE, self._history.count, common, carried.frame.bare, to, personal)
+        message = Broadcast(
+            messages.STAGE, self._history.count, common, carried.frame.without_transformation, to, personal
+        )
         message = replace(message, serves=carried.stage)
         if self._phase == Phase.UPLOAD:
             # Only uploads contain answers from rows, so only they need the frame and the layers, such as noise.

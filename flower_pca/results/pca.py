@@ -29,7 +29,7 @@ from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
 from flower_pca.results.site import fields_at
-from flower_pca.rows.adjusted import of_site
+from flower_pca.rows.adjusted import local_adjustment
 from flower_pca.rows.combat import SiteEffect, hints_of_constant_columns, hints_of_few_rows
 from flower_pca.rows.covariates import ADJUSTED, INVERSE, SITE, Covariates
 from flower_pca.rows.frame import Frame
@@ -505,7 +505,7 @@ class PCAResult:
                 f"The new site has {data.n} rows, but estimating its location and scale takes at least {_MIN_ROWS}. "
                 "Wait until the site has more rows."
             )
-        return replace(self, **fields_at(known, of_site(data)))
+        return replace(self, **fields_at(known, local_adjustment(data)))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the columns of `transform`: pc1, pc2 and so on. `input_features` is ignored."""
@@ -997,10 +997,14 @@ def _remark_on_noise(known: Certainty) -> Remark:
 def _of_covariates(covariates: Covariates) -> dict[str, Any]:
     """Return the fields of `PCAResult` about the adjustment of rows before the PCA."""
     if covariates.sigma is None:
-        return {"adjusted_by_": covariates.called, "covariate_mean_": covariates.mean, "slopes_": covariates.slopes}
+        return {
+            "adjusted_by_": covariates.names_in_result,
+            "covariate_mean_": covariates.mean,
+            "slopes_": covariates.slopes,
+        }
     return {
         "harmonized_by_": "combat",
-        "kept_": covariates.adjusting,
+        "kept_": covariates.adjusted_names,
         "slopes_": covariates.slopes,
         "grand_": covariates.grand,
         "sigma_": covariates.sigma,

@@ -384,7 +384,7 @@ class TrackingResult:
 
     def _scores(self, rows: Array, step: int) -> Array:
         basis = np.ascontiguousarray(self.components_[step].T)
-        return gaps.fit(basis, *gaps.without(rows))[0]
+        return gaps.fit_rows(basis, *gaps.without_gaps(rows))[0]
 
     def _rows(self, X: Any) -> Array:
         given = arrange(X, labels.tuple_of(self.feature_names_in_), self.feature_digest)

@@ -85,7 +85,7 @@ class MaskedSums:
         rule = 'True, False, a MaskedSums, or a string such as "masks(neighbors=20)"'
         return spec.instance(cls, mask, "masks", rule, what="mask")
 
-    def degree(self, clients: int) -> int:
+    def neighbor_count(self, clients: int) -> int:
         """Return the number of neighbors of each client in a run with this number of clients."""
         if self.neighbors is not None:
             return min(self.neighbors, clients - 1)

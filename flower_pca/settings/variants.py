@@ -49,12 +49,12 @@ class Variants:
         checks.choice("ambiguous of variants", self.ambiguous, (True, False))
 
     @classmethod
-    def of(cls, given: object) -> Variants | None:
+    def from_spec(cls, given: object) -> Variants | None:
         """Return the limits from an instance or a string such as "variants(maf=0.05)". Return None for None."""
         rule = 'a Variants, or a string such as "variants(maf=0.01, call=0.98)"'
         return spec.instance(cls, given, "variants", rule)
 
-    def choose(
+    def select_variants(
         self, n: int, mean: Array, seen: Array, names: Sequence[str], failed: Array | None = None
     ) -> tuple[tuple[str, ...], str]:
         """Return the variants within the limits, and a sentence with the number of variants that are left out, or "".

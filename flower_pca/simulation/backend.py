@@ -35,7 +35,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.masking.dither import seeded_dither
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
-from flower_pca.rows.local import LocalData, View
+from flower_pca.rows.local import LocalData, FrameView
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch
 
@@ -375,7 +375,7 @@ class Shards(InProcess):
     def __init__(self, clients: Sequence[LocalData], **settings: Any) -> None:
         super().__init__(clients, **settings)
         copy = sum(client.n * client.d for client in clients) <= _ROOM
-        self._views = [View(client, copy=copy) for client in clients]
+        self._views = [FrameView(client, copy=copy) for client in clients]
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """Return a client's answer to a message, and update its memory. Errors get a note with client and message."""

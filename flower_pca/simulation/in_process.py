@@ -27,7 +27,7 @@ from flower_pca.names.table import Table
 from flower_pca.results.left_out import parted
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
-from flower_pca.rows.adjusted import hints_of_constant_columns, of_site
+from flower_pca.rows.adjusted import hints_of_constant_columns, local_adjustment
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -211,7 +211,7 @@ def _in_process(
     if conduct.answers == "fixed":
         from flower_pca.rows.fixed import FixedData
 
-        source = functools.partial(FixedData.of, gaps=config.missing == "mean")
+        source = functools.partial(FixedData.of_rows, gaps=config.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=config.seed, source=source)
     # All clients run in this process, so their answers need no checks against dishonest clients.
     run = assembly.run(config, judged=False, init=conduct.init)
@@ -226,7 +226,7 @@ def _in_process(
     if config.harmonize is not None or (config.covariates is not None and config.covariates.within):
         for i in [i for i in public if clients[i].n]:
             rows = clients[i].in_frame(result.frame)
-            own[i] = {**own.get(i, {}), **of_site(rows)}
+            own[i] = {**own.get(i, {}), **local_adjustment(rows)}
             if config.mask is not None:  # Without masks, the result already has these hints.
                 hints += hints_of_constant_columns(rows)
     names = {i: client.site for i, client in enumerate(clients) if client.site}

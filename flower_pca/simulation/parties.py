@@ -24,7 +24,7 @@ from flower_pca.hints.sizes import hints_of_sizes
 from flower_pca.names.columns import difference
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from flower_pca.simulation.backend import Shards, SimulationSettings, Watch
 from flower_pca.simulation.sites import clients_with_results, sites_of
 from flower_pca.vertical.result import ColumnsResult
@@ -46,7 +46,7 @@ def simulate(
     watch.begin(lambda: f"{config.algorithm.spec} of {parties}")
     own: dict[int, dict[str, Array]]
     if conduct.engine is None:
-        source = None if conduct.answers == "rows" else FixedData.of
+        source = None if conduct.answers == "rows" else FixedData.of_rows
         there = Shards(parties.columns, seed=config.seed, source=source)
         run = assembly.run(config, judged=False, init=conduct.init)
         result = cast(ColumnsResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
@@ -87,7 +87,7 @@ class Parties:
         if not gaps:
             for table in tables:
                 table.require_whole()
-        split = Split(config.centered, config.scale, gaps, "simulated")
+        split = ColumnPreparation(config.centered, config.scale, gaps, "simulated")
         first, *others = columns = tuple(PartyColumns(table, split) for table in tables)
         for party in others:
             if party.row_ids != first.row_ids:
@@ -118,8 +118,8 @@ class Parties:
             return ()
         squares = []
         for party in self.columns:
-            moments = party.data.observed()
-            square = moments.m2 / moments.seen
+            moments = party.data.observed_moments()
+            square = moments.m2 / moments.value_counts
             squares.append(square if result.centered else square + moments.mean**2)
         return hints_of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))
 

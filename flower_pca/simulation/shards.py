@@ -266,7 +266,9 @@ def weight(client: Any) -> int:
     if isinstance(client.measured.rows, CompressedRows):
         return _LEAST + 8 * client.n  # The entries are mapped, so only the row pointers (indptr) are in memory.
     # The statistics are X'X or its factor, whichever is smaller. A sparse entry takes 8 bytes, and 4 for its index.
-    return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
+    return _LEAST + (
+        12 * int(client.measured.csr_matrix.nnz) if client.sparse else 8 * client.d * min(client.n, client.d)
+    )
 
 
 # The clients that this worker process has loaded. This cache and the cache of packs belong to the module, because

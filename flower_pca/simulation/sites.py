@@ -25,7 +25,7 @@ from flower_pca.names.columns import Heading, position_of_majority
 from flower_pca.names.levels import Coding, source_of
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
-from flower_pca.rows.frame import Frame, merge
+from flower_pca.rows.frame import Frame, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.site_share import hints_of_sites
 
@@ -108,8 +108,8 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
     of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
     alone: int | None = None
     if of_columns:
-        m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
-        deviations = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
+        m = functools.reduce(merge_moments, (client.in_frame(frame, once=True).moments() for client in clients))
+        deviations = np.sqrt(m.m2 / m.value_counts + (0.0 if result.centered else m.mean**2))
         alone = column_alone(deviations)
         # These hints replace the run's hints about the same columns, because the run does not know the values.
         for hint in hints_of_largest(deviations, names, clients):
@@ -173,4 +173,4 @@ def _numeric_columns(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
 def _with_columns(site: Table, columns: tuple[str, ...], who: str) -> Table:
     """Return the site with exactly these columns. Columns for levels are computed from the site's text columns."""
     rows = LocalData(site, who=who, missing=True, empty=True).arrange(columns)
-    return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=(), made=rows.table.made)
+    return replace(site, values=rows.stored_array(), names=columns, words={}, texts={}, coded=(), made=rows.table.made)

@@ -26,7 +26,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import COUNT, FLAG, Ask, Kind, Part, index
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import Arrays, Merge, Stage, end_if
-from flower_pca.rows.covariates import ADJUSTED, INVERSE, independent, inverse
+from flower_pca.rows.covariates import ADJUSTED, INVERSE, count_independent, pseudo_inverse
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS, Opening, OpeningState, block_or_drawn
@@ -244,7 +244,7 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     total, d = dict(state.features.total), len(state.features.total["mean"])
     q = state.covariates
     means, cross, squares = (state.total.get(name, np.zeros(shape)) for name, shape in _shapes(d, q).items())
-    slopes = inverse(squares) @ cross.T
+    slopes = pseudo_inverse(squares) @ cross.T
     block = block_or_drawn(state.features.block, d, state.features.width, state.features.seed)
     left = total["m2"] - np.einsum("dq,qd->d", cross, slopes)
     # If covariates explain all of a column, only rounding errors are left, which must not be scaled up.
@@ -252,7 +252,7 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     total["product"] = total["product"].astype(np.float64) - cross @ (slopes @ block)
     rows = int(total["n"])
     within = state.sites - 1 if model.covariates.within else 0
-    taken = independent(squares) + within
+    taken = count_independent(squares) + within
     if rows - 1 <= taken:
         raise DataError(
             f"The {rows} rows of all clients are too few to adjust for {taken} covariates and sites. Adjust for fewer "
@@ -261,13 +261,13 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     found = features.finish(replace(state.features, total=total), model)
     covariates = replace(model.covariates, mean=means, slopes=slopes)
     frame = replace(found.frame, covariates=covariates)
-    lengths = np.sqrt(np.sum((slopes / frame.divisor) ** 2, axis=1))
+    lengths = np.sqrt(np.sum((slopes / frame.column_divisors) ** 2, axis=1))
     return replace(
         found,
         frame=frame,
         claims={client: _claim(claim, state.said[client], means, lengths) for client, claim in found.claims.items()},
-        sites=_sites(found.sites, state, means, slopes / frame.divisor),
-        left={**found.left, ADJUSTED: np.array(taken), INVERSE: inverse(squares)},
+        sites=_sites(found.sites, state, means, slopes / frame.column_divisors),
+        left={**found.left, ADJUSTED: np.array(taken), INVERSE: pseudo_inverse(squares)},
     )
 
 

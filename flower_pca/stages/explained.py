@@ -35,7 +35,7 @@ from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 from flower_pca.rows import covariates, moves
 from flower_pca.rows.covariates import SITE, Covariates
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.local import Operator
+from flower_pca.rows.local import RowOperator
 from flower_pca.stages.site_share import (
     BY_COLUMNS,
     BY_COLUMNS_BEFORE,
@@ -205,14 +205,14 @@ def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dic
     }
 
 
-def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> tuple[Array, Array]:
+def _sums(Z: Array, places: Array, data: RowOperator, known: Covariates | None) -> tuple[Array, Array]:
     """Return the sums of scores and columns over a site's rows, and their products about the site's means.
 
     Raise ProtocolError if a position is not the position of a covariate.
     """
     frame = data.frame
     if not len(places) and known is frame.covariates:
-        sums = data.moments().sums(frame)[0] @ Z
+        sums = data.moments().sums_in_frame(frame)[0] @ Z
         if known is not None and known.within:
             sums = np.zeros(Z.shape[1])
         G = Z.T @ data.matmat(Z).astype(np.float64)
@@ -221,7 +221,7 @@ def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> 
         raise ProtocolError(f"A message for explain names columns that are not among its covariates. {OTHER_SERVER}")
     k, d, q, p = Z.shape[1], data.d, len(places), len(known.names)
     stored = data.joint_in(Frame(own=frame.own))
-    move = moves.of(stored, d, known)
+    move = moves.row_map_of(stored, d, known)
     last = d + len(move.slopes)
     W = frame.unscale(Z)
     block = np.zeros((d + p, k + q))
@@ -229,11 +229,11 @@ def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> 
     block[d:last, :k] = -move.slopes @ W
     block[d + places, k + np.arange(q)] = 1.0
     mean = np.asarray(stored.moments().mean, dtype=np.float64).copy()
-    mean[:d] = move.shift + frame.centre / move.factor
+    mean[:d] = move.shift + frame.column_centers / move.factor
     mean[d:last] = move.mean
     fill = None if frame.fill is None else np.concatenate([frame.fill, np.zeros(p)])
     joint = data.joint_in(Frame(mean, None, fill, own=frame.own))
-    off = joint.moments().sums(joint.frame)[0]
+    off = joint.moments().sums_in_frame(joint.frame)[0]
     if known.within:
         off = np.zeros(d + p)
     sums = off @ block
@@ -264,7 +264,7 @@ def _by_columns(
 
 def _residual(products: Array, scores: Array, whole: Array, places: list[int]) -> Array:
     """Return the residual sums of squares of the scores after a least squares fit on the columns at `places`."""
-    inverse = covariates.inverse(products[np.ix_(places, places)])
+    inverse = covariates.pseudo_inverse(products[np.ix_(places, places)])
     along = scores[places]
     return np.asarray(np.maximum(whole - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))
 

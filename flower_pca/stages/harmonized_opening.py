@@ -32,10 +32,10 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
 from flower_pca.names.columns import enumeration
 from flower_pca.rows.combat import LEAST_ROWS
-from flower_pca.rows.covariates import ADJUSTED, Covariates, inverse
+from flower_pca.rows.covariates import ADJUSTED, Covariates, pseudo_inverse
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.moves import squares_left
+from flower_pca.rows.moves import residual_squares
 from flower_pca.stages import outlying_sites
 from flower_pca.stages.adjusted_opening import COVARIATES
 from flower_pca.stages.opening import (
@@ -289,7 +289,7 @@ def _residual_squares(own: Arrays, slopes: Array) -> Array:
     """Return the sums of squares of a site's columns about their means, after removing these slopes."""
     squares, q = np.asarray(own["squares"], dtype=np.float64), len(slopes)
     products = own.get("covariate_products", np.zeros((len(squares), q)))
-    return squares_left(squares, products, own.get("covariate_squares", np.zeros((q, q))), slopes)
+    return residual_squares(squares, products, own.get("covariate_squares", np.zeros((q, q))), slopes)
 
 
 def _possibly_constant_columns(reply: Arrays) -> Arrays:
@@ -301,7 +301,7 @@ def _possibly_constant_columns(reply: Arrays) -> Arrays:
     """
     slopes = np.zeros((0, len(reply["squares"])))
     if "covariate_products" in reply:
-        slopes = inverse(np.asarray(reply["covariate_squares"])) @ np.asarray(reply["covariate_products"]).T
+        slopes = pseudo_inverse(np.asarray(reply["covariate_squares"])) @ np.asarray(reply["covariate_products"]).T
     places = np.flatnonzero(_residual_squares(reply, slopes) <= _CONSTANT * reply["squares"])
     found = {"n": reply["n"], "columns": places, "squares": reply["squares"][places]}
     if len(places) and "covariate_products" in reply:
@@ -333,7 +333,7 @@ def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
 def _require_whole_rows(data: LocalData) -> None:
     """Raise DataError with the names of columns with missing values, because harmonizing needs complete rows."""
     if data.missing:
-        seen = np.broadcast_to(np.asarray(data.moments().seen), data.d)
+        seen = np.broadcast_to(np.asarray(data.moments().value_counts), data.d)
         names = labels.column_names(data.frame.names, data.d)
         columns = enumeration(name for name, count in zip(names, seen, strict=True) if count < data.n)
         raise DataError(
@@ -387,13 +387,15 @@ def _common_numbers(state: Any, total: Arrays, answered: frozenset[int]) -> Cova
         products, squares = total["covariate_products"], total["covariate_squares"]
         sums = np.asarray(total["covariate_sums"])
         own = np.diagonal(squares)
-        still = [name for name, a, b in zip(asked.adjusting, own, sums, strict=True) if not a > _CONSTANT * b**2 / n]
+        still = [
+            name for name, a, b in zip(asked.adjusted_names, own, sums, strict=True) if not a > _CONSTANT * b**2 / n
+        ]
         if still:
             raise DataError(
                 f"These covariates of keep do not vary within any site: {enumeration(still)}. They vary only between "
                 "sites, so they cannot be kept. Leave them out of keep."
             )
-        slopes, along = inverse(squares) @ products.T, sums
+        slopes, along = pseudo_inverse(squares) @ products.T, sums
     grand = (total["sums"] - slopes.T @ along) / n
     left = np.asarray(total["squares"], dtype=np.float64)
     if asked.adjusted:

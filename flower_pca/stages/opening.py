@@ -31,7 +31,7 @@ from flower_pca.core.claims import check_opening, claim
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, end_if
-from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge
+from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import outlying_sites
 
@@ -288,7 +288,7 @@ class Opening(Stage[OpeningState]):
         if len(block) != data.d:
             raise DataError(start_mismatch(len(block), data.d))
         if "gaps" not in arrays:
-            data.complete()
+            data.require_no_gaps()
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
         # Overflow is refused by `require_size`, whose error does not reveal sizes.
@@ -298,9 +298,9 @@ class Opening(Stage[OpeningState]):
         up = {"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2}
         up["product"] = product
         if "gaps" in arrays:
-            up["count"] = np.broadcast_to(m.seen, data.d)
+            up["count"] = np.broadcast_to(m.value_counts, data.d)
         if arrays["peaks"]:
-            up["peak"] = data.peak()
+            up["peak"] = data.largest_absolute()
         # The client's memory belongs to another frame, and maybe to another set of clients, so it is dropped.
         return up, {}
 
@@ -341,9 +341,9 @@ class Opening(Stage[OpeningState]):
         total = state.total
         n, d = int(total["n"]), len(total["mean"])
         frame = frame_of(total, model)
-        off = total["mean"] - frame.centre  # the mean of the centered rows
+        off = total["mean"] - frame.column_centers  # the mean of the centered rows
         squares = total["m2"] + n * off**2
-        require_variance(squares, np.abs(frame.centre), n, float(total["eps"]))
+        require_variance(squares, np.abs(frame.column_centers), n, float(total["eps"]))
         block = _block(state, d)
         product = total["product"].astype(np.float64)
         product = product + n * np.outer(off, off @ block)
@@ -364,8 +364,8 @@ class Opening(Stage[OpeningState]):
             d=d,
             sizes=np.sqrt(squares / n),
             eps=float(total["eps"]),
-            trace=float(np.sum(squares / frame.divisor**2)),
-            offset=n * float(np.sum((off / frame.divisor) ** 2)),
+            trace=float(np.sum(squares / frame.column_divisors**2)),
+            offset=n * float(np.sum((off / frame.column_divisors) ** 2)),
             sites=sites,
             # If the product is not usable as such, its columns still give a better start, as after a power step.
             basis=Q if known else linalg.orth(product),
@@ -418,21 +418,21 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
 
 
 def _sums(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
-    """Return the sum of each site's rows in the frame, like `Moments.sums` for a single site.
+    """Return the sum of each site's rows in the frame, like `Moments.sums_in_frame` for a single site.
 
     In each column, the sum is the number of values times the centered mean, plus the number of missing values
     times the centered fill value.
     """
     sums = np.array([site["mean"] for site in sites], dtype=np.float64)
-    sums -= frame.centre
+    sums -= frame.column_centers
     seen = rows[:, None]
     if "count" in sites[0]:
         seen = np.array([site["count"] for site in sites])
         sums[seen == 0] = 0.0
     sums *= seen
     if frame.fill is not None:
-        sums += (rows[:, None] - seen) * (frame.fill - frame.centre)
-    sums /= frame.divisor
+        sums += (rows[:, None] - seen) * (frame.fill - frame.column_centers)
+    sums /= frame.column_divisors
     return sums
 
 
@@ -524,7 +524,7 @@ def _merge_answers(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
         return dict(b)
     first = Moments(int(a["n"]), a["mean"], a["m2"], a.get("count"))
     second = Moments(int(b["n"]), b["mean"], b["m2"], b.get("count"))
-    both = merge(first, second)
+    both = merge_moments(first, second)
     found = {"n": np.array(both.n), "mean": both.mean, "m2": both.m2}
     for name in ("eps", "rows", "peak"):
         if name in a:

@@ -79,7 +79,7 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         model = with_site_share(model)
         if model.sizes is None:
             return model
-        squares = model.n * (model.sizes / model.frame.divisor) ** 2
+        squares = model.n * (model.sizes / model.frame.column_divisors) ** 2
         rest = _rest(squares, Z[:, :k], Y[:, :k])
         return replace(model, rest=rest)
 

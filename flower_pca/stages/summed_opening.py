@@ -147,7 +147,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         if model.basis is not None:
             basis = linalg.orth(model.basis[:, : self.width] * (1.0 if scale is None else scale[:, None]))
         frame = Frame(mean if model.center else None, scale)
-        moved = np.full(d, frame.centre / frame.divisor)
+        moved = np.full(d, frame.column_centers / frame.column_divisors)
         if model.public.scale is not None:
             frame = _in_original_units(model.public, mean)
         trace = max(float(squares.sum() - n * moved @ moved), 0.0)
@@ -233,14 +233,14 @@ class SummedOpening(Stage[SummedState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
-                data.complete()
+                data.require_no_gaps()
             with np.errstate(over="ignore", invalid="ignore"):
                 m = data.moments()
             opening.require_size(data, m)
             own = {"n": np.array(m.n), "m2": m.m2}
             e = m.mean
             if "gaps" in arrays:
-                own["count"] = np.broadcast_to(m.seen, data.d)
+                own["count"] = np.broadcast_to(m.value_counts, data.d)
         else:
             own, _ = Opening.client(arrays, data, {})
             e = own["mean"] - arrays["reference"]

@@ -107,7 +107,7 @@ class _Answers:
         """Return the sums of squares by client and column in a frame, (N, d)."""
         clients = zip(self.n, self.mean, self.m2, self.seen, strict=True)
         moments = (Moments(int(n), mean, m2, seen) for n, mean, m2, seen in clients)
-        return np.array([rows.sums(frame)[1] for rows in moments])
+        return np.array([rows.sums_in_frame(frame)[1] for rows in moments])
 
     def total(self, weights: Array) -> Arrays:
         """Return the mean and the sums of squared deviations of all rows, with weight w_i for client i."""

@@ -69,7 +69,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         # The previous batch is completed again, with the basis that was found from it. Its outliers do not change.
         Y = memory["Y"]
-        again = complete(arrays, *gaps.without(Y), arrays["P"], memory["found"])
+        again = complete(arrays, *gaps.without_gaps(Y), arrays["P"], memory["found"])
         _hand_back(data, int(newest[0]), again, Y)
     if "closing" in arrays:
         return {"rows": np.array(0)}, {}
@@ -87,7 +87,7 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
     Rows are pooled until there is a first basis, because the first batches may have too few rows for a basis. Earlier
     rows are dropped if all of them are zero, because they do not determine a basis.
     """
-    taken = data.take(step, memory.get("cursor", NO_CURSOR))
+    taken = data.rows_for_step(step, memory.get("cursor", NO_CURSOR))
     before = memory.get("Y")
     at = np.array([step, -1])
     left = np.array(taken.left)
@@ -127,7 +127,7 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
     if "at" not in memory or not data.at_rest:
         return memory
     step = int(memory["at"][0])
-    taken = data.take(step, NO_CURSOR)
+    taken = data.rows_for_step(step, NO_CURSOR)
     before = int(memory.get("before", 0))
     batch = memory.get("Y", np.zeros((0, 0)))[before:]
     rows = batch[:0]
@@ -142,7 +142,7 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
 
 
 def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
-    Y0, gone = gaps.without(Y)
+    Y0, gone = gaps.without_gaps(Y)
     # The energy is computed first, because `complete` fills the missing entries in place.
     energy = float(np.vdot(Y0, Y0))
     if "P" in arrays:

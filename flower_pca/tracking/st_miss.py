@@ -73,12 +73,12 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     """Fill the missing entries of rows in place from the span of P. Outliers that `found` marks count as missing."""
     if found is not None:
         Y[found] = 0.0
-        # `gaps.fit` needs positions in ascending order, and `union1d` returns sorted positions.
+        # `gaps.fit_rows` needs positions in ascending order, and `union1d` returns sorted positions.
         gone = np.union1d(gone, np.flatnonzero(found))
     columns = None
     if "columns" in arrays:
         columns = sums_by_column(Y, gone)
-    A, deficient = gaps.fit(P, Y, gone)
+    A, deficient = gaps.fit_rows(P, Y, gone)
     rows = A @ P.T
     Y.ravel()[gone] = rows.ravel()[gone]
     left = np.subtract(Y, rows, out=rows)  # residual, which is zero at missing entries
@@ -240,7 +240,7 @@ class RobustTracking(Tracker):
 def complete_without_outliers(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
     """Replace missing entries and outliers of rows in place. If `found` is None, find the outliers first."""
     if found is None:
-        seen = gaps.weights_of(Y, gone) > 0.0
+        seen = gaps.observed_weights(Y, gone) > 0.0
         if "smallest" in arrays:
             smallest = np.full(len(Y), float(arrays["smallest"]))
         else:

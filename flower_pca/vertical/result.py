@@ -30,7 +30,7 @@ from flower_pca.results.matching import read
 from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.vertical.rows import PartyCounts
 from flower_pca.vertical.stages import ColumnsOpening, Loadings
@@ -55,7 +55,7 @@ def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str])
         seed=config.seed,
         summed=summed,
         decisions=decisions,
-        split=Split(config.centered, config.scale, gaps, secrets.token_hex(16)),
+        split=ColumnPreparation(config.centered, config.scale, gaps, secrets.token_hex(16)),
     )
     roll = Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed, everyone=True)
     opening = ColumnsOpening(width=algorithm.width(config.begins))

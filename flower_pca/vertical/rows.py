@@ -26,7 +26,7 @@ from flower_pca.names import ids
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame, genotype_scale
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from flower_pca.stages.opening import in_brief
 
 # A standard deviation of at most this multiple of the mean's rounding error counts as 0.
@@ -51,7 +51,7 @@ class PartyColumns(LocalData):
 
     FILE: ClassVar[str] = "-columns"  # the suffix of a file with columns, after the name of the file with the rows
 
-    def __init__(self, data: LocalData, split: Split) -> None:
+    def __init__(self, data: LocalData, split: ColumnPreparation) -> None:
         self.data, self.split = data, split
         self.order = np.arange(data.n)
         if data.table.ids is not None:
@@ -74,9 +74,9 @@ class PartyColumns(LocalData):
     def table_length(self) -> int:
         return self.d
 
-    def with_salt(self, split: Split) -> PartyColumns:
+    def with_salt(self, split: ColumnPreparation) -> PartyColumns:
         """Return the same columns for a run with another salt. The salt changes only the digest of the ids."""
-        view: PartyColumns = self._view()
+        view: PartyColumns = self._new_view()
         view.split = split
         return view
 
@@ -161,13 +161,13 @@ def _transpose(framed: LocalData, order: Array) -> Array:
     return columns
 
 
-def _column_frame(table: LocalData, split: Split) -> Frame:
+def _column_frame(table: LocalData, split: ColumnPreparation) -> Frame:
     """Return the frame in which a party centers and scales its own columns."""
     if table.missing and not split.gaps:
         raise checks.not_finite_error(table.who, table.missing)
-    moments = table.observed()
+    moments = table.observed_moments()
     with marked_private():
-        _refuse(table, np.asarray(moments.seen) == 0, "are no values", then="Leave out such columns.")
+        _refuse(table, np.asarray(moments.value_counts) == 0, "are no values", then="Leave out such columns.")
         scale = _scale(table, split)
     frame = Frame(scale=scale, names=table.names)
     if split.center:
@@ -177,12 +177,12 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
     return frame
 
 
-def _scale(table: LocalData, split: Split) -> Array | None:
-    moments = table.observed()
+def _scale(table: LocalData, split: ColumnPreparation) -> Array | None:
+    moments = table.observed_moments()
     if split.scale is None:
         return None
     if split.scale == "max_abs":
-        peak = table.peak()
+        peak = table.largest_absolute()
         small = (peak > 0.0) & (peak < _LEAST_VALUE)
         why = f", which {option('scale', 'max_abs')} cannot scale"
         _refuse(table, small, "are only values below 1e-145", why, then="Use a smaller unit for such columns.")
@@ -198,7 +198,7 @@ def _scale(table: LocalData, split: Split) -> Array | None:
             then=f"Drop such columns, or use {option('scale', 'std')}.",
         )
         return genotype_scale(moments.mean, table.n)
-    deviation = np.sqrt(moments.m2 / moments.seen)
+    deviation = np.sqrt(moments.m2 / moments.value_counts)
     rounding = _CONSTANT_ROUNDINGS * np.finfo(np.float64).eps
     # The mean of a constant column has a rounding error, so its deviation may be slightly above 0.
     constant = deviation <= rounding * np.abs(moments.mean)

@@ -20,7 +20,7 @@ from flower_pca.rows.covariates import NAME as COVARIATES
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import NAME as SPLIT
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from flower_pca.wire import packing, records
 from flower_pca.wire.kinds import Config
 from flower_pca.wire.kinds import kind as kind_of_stage
@@ -121,9 +121,9 @@ def write_request(
     if message.frame.names is not None:
         config[COLUMNS] = write_names(message.frame.names)
     if message.frame.split is not None:
-        config.update(message.frame.split.plain())
+        config.update(message.frame.split.to_text())
     if message.frame.covariates is not None:
-        config[COVARIATES] = message.frame.covariates.plain()
+        config[COVARIATES] = message.frame.covariates.to_text()
     content, kind = RecordDict(), kind_of_stage(message.stage)
     for layout in layouts:
         of_arrays, of_config = of_request(layout, kind)
@@ -169,10 +169,10 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     parts = {part: _double(arrays.pop(name)) for name, part in _FRAME.items() if name in arrays}
     names, columns = read_names("A message", config), None
     if SPLIT in config:
-        columns = Split.of(config)
+        columns = ColumnPreparation.from_text(config)
     beside = None
     if COVARIATES in config:
-        beside = Covariates.read(str(config[COVARIATES]), parts)
+        beside = Covariates.from_text(str(config[COVARIATES]), parts)
     mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}

@@ -238,7 +238,7 @@ def test_a_node_of_another_version_is_left_out_and_named(other, refuses):
 def test_a_server_of_another_version_is_told_so_before_a_row_is_looked_at(other, kind, monkeypatch):
     monkeypatch.setattr(LocalData, "local_product", None)
     monkeypatch.setattr(LocalData, "moments", None)
-    monkeypatch.setattr(LocalData, "observed", None)
+    monkeypatch.setattr(LocalData, "observed_moments", None)
 
     def changed(message):
         differing(config_of(message), other)

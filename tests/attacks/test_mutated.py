@@ -23,7 +23,7 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from flower_pca.simulation.backend import InProcess, Shards
 from flower_pca.vertical import stages as vertical
 from flower_pca.vertical.rows import PartyColumns
@@ -38,7 +38,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, D))
 GAPPY = np.where(RNG.random((60, D)) < 0.1, np.nan, X)
 U = np.eye(D)[:, :2]
-SPLIT = Split()
+SPLIT = ColumnPreparation()
 SMALL = {"number": 0, "Z": U, "U": U, "B": U, "b": U[:, :1], "block": U, "reference": np.zeros(D), "part": np.eye(2)}
 LOOSE = ["steps", "inner_steps", "width", "seed", "own", "k", "top", "measure", "step", "lap", "refine", "d", "outside"]
 STRANGE = [0, -1, 1, 2, 2**31, 2**62, -(2**62), 0.5, 1e-320, 1e-150, 1e149, 1e308, -1e308, np.nan, np.inf, True]

@@ -417,7 +417,7 @@ def a_person_in_codes_that_are_not_found(foe):
 
 def harmonized(n, means, variances, grand, sigma):
     """The sums of a node's rows and of their squares, once it has standardized them as harmonized runs do."""
-    own = combat.effect(n, (means - grand) / sigma, variances / sigma**2)
+    own = combat.site_effect(n, (means - grand) / sigma, variances / sigma**2)
     left = (means - sigma * own.location) / np.sqrt(own.scale) + (1.0 - 1.0 / np.sqrt(own.scale)) * grand
     return np.concatenate([n * left, (n - 1.0) * variances / own.scale + n * left**2])
 

@@ -27,7 +27,7 @@ from flower_pca.layers import noise
 from flower_pca.masking import fixed
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -416,7 +416,12 @@ def nothing_of_single_people_by_columns(foe):
     """The scores of each person are what such a run tells: whatever the stage, and however columns are prepared."""
     Q = np.linalg.qr(RNG.standard_normal((len(X), 2)))[0]
     asked, nodes = every_question(len(X)) | {"loadings": {"U": Q}}, foe.nodes()
-    for split in (Split(), Split(center=False), Split(scale="std"), Split(gaps=True, salt="x")):
+    for split in (
+        ColumnPreparation(),
+        ColumnPreparation(center=False),
+        ColumnPreparation(scale="std"),
+        ColumnPreparation(gaps=True, salt="x"),
+    ):
         frame = Frame(split=split)
         for stage, arrays in asked.items():
             with pytest.raises(

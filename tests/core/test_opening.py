@@ -221,7 +221,7 @@ def test_the_sums_of_sites_are_those_of_their_rows_in_the_frame(scale, gaps, com
         total = stage.merging(state)(total, i, stage.client(stage.broadcast(state), client, {})[0])
     known = stage.finish(stage.server(state, total, frozenset(range(4))), known)
     filled = [np.where(np.isnan(part), known.frame.mean, part).astype(np.longdouble) for part in parts]
-    expected = [((part - known.frame.mean) / known.frame.divisor).sum(axis=0) for part in filled]
+    expected = [((part - known.frame.mean) / known.frame.column_divisors).sum(axis=0) for part in filled]
     assert known.sites[SITE_ROWS].tolist() == [130, 69, 200, 1]
     np.testing.assert_allclose(known.sites[SITE_SUMS], np.array(expected, dtype=float), rtol=0, atol=2e-8)
 

@@ -333,7 +333,7 @@ def test_rings_of_neighbors_are_regular_symmetric_and_whole():
 @every("clients", [101, 102, 150, 200, 1000, 8192])
 def test_neighbors_are_the_fewest_that_keep_to_the_stated_level_of_security(clients):
     """By scipy's hypergeometric distribution: where a fifth collude, a majority of some client's neighbors do."""
-    k = MaskedSums().degree(clients)
+    k = MaskedSums().neighbor_count(clients)
     exposed, one_less = (clients * hypergeom.sf(m // 2, clients - 1, -(-clients // 5), m) for m in (k, k - 2))
     assert k % 2 == 0
     assert exposed <= 2.0**-20 < one_less
@@ -341,8 +341,8 @@ def test_neighbors_are_the_fewest_that_keep_to_the_stated_level_of_security(clie
 
 def test_degrees_and_thresholds():
     masks = MaskedSums()
-    assert [masks.degree(n) for n in (2, 30, 100)] == [1, 29, 99]
-    assert [masks.degree(n) for n in (101, 200, 1000)] == [36, 48, 72]
+    assert [masks.neighbor_count(n) for n in (2, 30, 100)] == [1, 29, 99]
+    assert [masks.neighbor_count(n) for n in (101, 200, 1000)] == [36, 48, 72]
     assert [masks.quorum(n) for n in (2, 3, 4, 5, 41)] == [2, 2, 3, 3, 21]
-    assert MaskedSums(neighbors=6).degree(4) == 3
+    assert MaskedSums(neighbors=6).neighbor_count(4) == 3
     assert MaskedSums(threshold=0.99).quorum(5) == 5

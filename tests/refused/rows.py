@@ -54,7 +54,7 @@ def client_of(X: Any) -> None:
 def rows_in_place(use: Callable[[Any], Any], fixed: bool) -> None:
     """Rows with gaps that nothing fills."""
     of = LocalData(np.where(np.eye(9, 8) > 0.0, np.nan, 1.0 + np.arange(8)), missing=True)
-    use(FixedData.of(of) if fixed else of)
+    use(FixedData.of_rows(of) if fixed else of)
 
 
 def gaps_with_noise(**numbers: float) -> None:

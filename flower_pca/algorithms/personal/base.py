@@ -88,7 +88,7 @@ class Start(BlockLanczos):
         if say:
             w = weight(arrays, data)
         if "B" not in arrays:
-            V, values = data.top(held_out.leading(arrays, data))
+            V, values = data.leading_eigenpairs(held_out.leading(arrays, data))
             E = V.astype(np.float64)
             if arrays["scaled"]:
                 E = E * np.sqrt(values / data.n)
@@ -97,7 +97,7 @@ class Start(BlockLanczos):
         name = "top" if held_out.AUTO in arrays else "E"
         E = memory.get(name, np.empty((0, 0)))
         if len(E) != data.d:  # This is the first message, or the node has lost its memory.
-            E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
+            E = data.leading_eigenpairs(held_out.leading(arrays, data))[0].astype(np.float64)
         image = w * (E @ (E.T @ arrays["B"]))
         return {"w": np.array(w), "P": image}, {name: E}
 

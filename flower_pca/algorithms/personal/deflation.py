@@ -56,7 +56,7 @@ def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
     k = min(k, data.d)
     E = memory.get("E", WHOLE)
     if len(E) != data.d:
-        E = data.top(k)[0].astype(np.float64)
+        E = data.leading_eigenpairs(k)[0].astype(np.float64)
     if E.shape[1] < k:
         return E
     return WHOLE

@@ -67,7 +67,7 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)
-    return [(part, deflation.own_basis(rest, none, most)) for part, rest in folds.splits(parts)]
+    return [(part, deflation.own_basis(rest, none, most)) for part, rest in folds.leave_one_out(parts)]
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
@@ -118,7 +118,7 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     if d > min(_COLUMNS_PER_ROW * n, _MOST_REGRESSED):
         return np.asarray(variances)
     scale = _inverse(np.sqrt(variances))
-    C = folds.Together(parts).gram() / n
+    C = folds.UnionOfRows(parts).gram() / n
     S = C * scale * scale[:, None] + _RIDGE * np.eye(d)
     constant = np.diag(1.0 * (scale == 0.0))
     # `left` is the residual variance of each column after a regression on all other columns.
@@ -254,7 +254,7 @@ def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
 
     The second result holds the noise of each part ("noise") and of each column ("columns").
     """
-    parts = fixed.parts(data)
+    parts = fixed.fixed_parts(data)
     columns = by_column(parts, most)
     found = directions(parts, most)
     along, left = residuals(found)
@@ -267,7 +267,7 @@ def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
 def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
     """Return the number of directions of U that are clear in held-out rows, given the noise that `count` found."""
     along, below = [], []
-    for part, rest in folds.splits(fixed.parts(data)):
+    for part, rest in folds.leave_one_out(fixed.fixed_parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
         squares = np.sum(Z * part.matmat(Z), axis=0)
         along.append(squares / part.n)

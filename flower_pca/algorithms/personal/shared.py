@@ -107,7 +107,7 @@ class Shared(Stage[SharedState]):
         if len(E) != data.d:  # This is the first message, or the node has lost its memory.
             most = min(MOST + held_out.MOST, data.d)
             count, _ = held_out.count(data, most)
-            E = data.top(count)[0].astype(np.float64)
+            E = data.leading_eigenpairs(count)[0].astype(np.float64)
         up = {"P": E @ (E.T @ B), "clients": np.array(1.0)}
         return up, {**memory, _MEMORY_KEY: E}
 

@@ -257,7 +257,7 @@ def _along_first(left: Array, p: int) -> tuple[float, float]:
     n, d = left.shape
     rng = np.random.default_rng(_SEED)
     signed = [left * rng.choice([-1.0, 1.0], left.shape) for _ in range(_SIGN_DRAWS)]
-    first, *others = (float(LocalData(rows).top(1)[1][0]) for rows in (left, *signed))
+    first, *others = (float(LocalData(rows).leading_eigenpairs(1)[1][0]) for rows in (left, *signed))
     return first, float(np.mean(others)) * _spread(n - p, d - p) / _spread(n, d)
 
 
@@ -506,7 +506,7 @@ def _lacks_shared(clean: LocalData, shared: int, own: int, explained: float) -> 
     They do not if U explains less than half of what the same number of free components would explain in
     addition to the local components.
     """
-    values = clean.top(shared + own)[1]
+    values = clean.leading_eigenpairs(shared + own)[1]
     most = float(values.sum())
     more = float(values[own:].sum())
     return most - explained > max(0.5 * more, _ROUNDING * most)

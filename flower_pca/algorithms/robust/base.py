@@ -72,7 +72,7 @@ def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
         gaps, hidden = _gaps(data), _hidden(data, seed, share)
         return Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
 
-    return data.measured.once(("unseen", seed, share), find)
+    return data.measured.cached(("unseen", seed, share), find)
 
 
 def _gaps(data: LocalData) -> Array:

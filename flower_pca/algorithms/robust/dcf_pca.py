@@ -219,7 +219,7 @@ class DCFPCA(Robust[DCFState]):
         # node. The centered and scaled row would not be reproducible, because its rounding errors depend on the order
         # of sums over clients.
         if V is None or V.shape != (data.n, U.shape[1]):
-            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.measured.first_row())
+            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.measured.first_row_checksum())
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
         own = float(arrays["rho_row"]) * data.n
         for _ in range(int(arrays["steps"])):

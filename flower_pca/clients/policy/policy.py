@@ -178,7 +178,7 @@ class Policy:
             self._check_gaps(request, data)
             return request.frame
         constants = self._rules.constants(data.names, data.d)
-        if constants is None or np.isnan(constants[data.n > np.asarray(data.observed().seen)]).any():
+        if constants is None or np.isnan(constants[data.n > np.asarray(data.observed_moments().value_counts)]).any():
             raise RefusalError(
                 "A run with noise cannot fill the missing values of this node, because its gap_values has no constant "
                 f"for at least one of their columns. {OPERATOR}"

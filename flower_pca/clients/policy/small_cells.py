@@ -120,7 +120,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
         key = hashlib.blake2b(json.dumps(about).encode(), digest_size=16).hexdigest()
         return _kept(kept, key, look)
 
-    return data.measured.once(("small cells", rules.min_rows, allowed), remembered)
+    return data.measured.cached(("small cells", rules.min_rows, allowed), remembered)
 
 
 def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str, str]:
@@ -230,7 +230,7 @@ def has_few_gaps(data: LocalData, least: int) -> bool:
 
     If the server chooses what replaces missing values, it learns the sum of these rows.
     """
-    gaps = data.n - np.asarray(data.observed().seen)
+    gaps = data.n - np.asarray(data.observed_moments().value_counts)
     return bool(np.any((gaps > 0) & (gaps < least)))
 
 
@@ -252,7 +252,7 @@ def _with_gaps(data: LocalData) -> list[int]:
     """Return the positions of the columns with missing values."""
     if not data.missing:
         return []
-    seen = np.broadcast_to(np.asarray(data.observed().seen), data.d)
+    seen = np.broadcast_to(np.asarray(data.observed_moments().value_counts), data.d)
     return np.flatnonzero(seen < data.n).tolist()
 
 

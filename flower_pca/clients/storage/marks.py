@@ -44,18 +44,18 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
     table = data.all_columns
 
     def made() -> list[int]:
-        key, place = _key(folder), table.measured.once(PLACE, lambda: 0)
+        key, place = _key(folder), table.measured.cached(PLACE, lambda: 0)
         whole = _whole(table, key)
         known = [marks for marks in before if marks[:2] == [place, whole]]
         return known[0] if known else [place, whole, *_marks(table, key)]
 
-    return table.measured.once("marks", made)
+    return table.measured.cached("marks", made)
 
 
 def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
     """Return whether a ledger in another folder, with the marks `before`, is for this file or exactly these rows."""
     table = data.all_columns
-    place = table.measured.once(PLACE, lambda: 0)
+    place = table.measured.cached(PLACE, lambda: 0)
     # If the other folder has lost its key, no new key is made here, because that folder's node must notice the loss.
     whole = _whole(table, _key(folder)) if before and has_key(folder) else 0
     return any((place and place == known[0]) or whole == known[1] for known in before)

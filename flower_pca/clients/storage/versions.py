@@ -43,7 +43,7 @@ from flower_pca.clients.storage.ledger import Ledger, open_ledger
 from flower_pca.clients.storage.marks import single
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.local import LocalData, View
+from flower_pca.rows.local import LocalData, FrameView
 from flower_pca.rows.stream import Stream
 
 _KIND: Final = "released rows of a node"
@@ -86,7 +86,7 @@ class Version:
 
     def with_lot(self, given: LocalData, lot: Array, rules: Rules) -> Version:
         """Return the next version: the rows of this version, followed by the given rows at the positions in `lot`."""
-        had, new = self.data.plain(), given.plain()[lot]
+        had, new = self.data.stored_array(), given.stored_array()[lot]
         if self.data.sparse:
             from scipy import sparse
 
@@ -106,9 +106,9 @@ class Version:
     def write(self, path: Path) -> None:
         """Write the version to a file that only the node's user can read."""
         data = self.data
-        parts = {"values": data.plain()}
+        parts = {"values": data.stored_array()}
         if data.sparse:
-            stored = data.measured.csr
+            stored = data.measured.csr_matrix
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
         header: dict[str, Any] = {"number": self.number, "shape": [data.n, data.d], "ids": data.table.ids}
         header |= {"names": data.names, "words": dict(data.table.words), "coded": data.table.coded}
@@ -184,13 +184,13 @@ class ReleasedRows:
         self._place = Path()
         self._unwritten = self._pending = False
         self._runs: set[str] = set()
-        self._view: View | None = None
+        self._view: FrameView | None = None
 
     def in_frame(self, rows: LocalData, frame: Frame) -> LocalData:
         """Return these rows in the frame of a message. The newest view is cached for the next message."""
         view = self._view
         if view is None or view.rows is not rows:
-            self._view = view = View(rows)
+            self._view = view = FrameView(rows)
         return view.in_frame(frame)
 
     def settle(self, rules: Rules, context: Context | None) -> LocalData | Stream:
@@ -325,7 +325,7 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
     new = {given.table.ids[i] for i in places.tolist() if int(mine[i]) not in rows}
     if len(new) - len(known - there) < least:
         return None
-    added = Table(given.plain()[places], given.names, given.table.words, coded=given.table.coded)
+    added = Table(given.stored_array()[places], given.names, given.table.words, coded=given.table.coded)
     lot = LocalData(added, who=checks.NODE, missing=True)
     few_gaps = any(small_cells.has_few_gaps(data, rules.min_rows) for data in (had, lot))
     if small_cells.find(lot, rules) or (rules.missing == "mean" and few_gaps):

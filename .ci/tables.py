@@ -47,7 +47,7 @@ def by_option() -> str:
     basic = [stage for stage in stages if not compatible.RICH.holds(stage)]
     taken = {}
     for (option, *others), _ in compatible.NEEDS:
-        takers = [f"`{stage.name}`" for stage in basic if not compatible.missing(stage, option)]
+        takers = [f"`{stage.name}`" for stage in basic if not compatible.missing_properties(stage, option)]
         if takers and not others:
             only = f" ({join_with_and(takers)} only)" if len(takers) < len(basic) else ""
             taken[f"`{option}`{only}"] = None
@@ -64,7 +64,7 @@ def by_option() -> str:
     for named in dict.fromkeys(named for named, _ in compatible.NEEDS):
         works, groups = [], {}
         for stage in (stage for stage in stages if compatible.RICH.holds(stage)):
-            briefs = [lack.brief for lack in compatible.missing(stage, *named)]
+            briefs = [lack.brief for lack in compatible.missing_properties(stage, *named)]
             (groups.setdefault(briefs[0], []) if briefs else works).append(f"`{stage.name}`")
         if len(groups) == 1 and len(works) <= _FEW:
             ((brief, names),) = groups.items()

@@ -122,7 +122,7 @@ def check(config: PCAConfig, **beside: Any) -> PCAConfig:
     if _has_ranges(config):
         # If the columns are known, `auto` chooses its algorithm now, and the check applies to that algorithm.
         algorithm, _ = _as_configured(config)
-    compatible.check(algorithm, on, registry.ALGORITHMS)
+    compatible.check_combination(algorithm, on, registry.ALGORITHMS)
     return config
 
 
@@ -167,7 +167,7 @@ def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outl
 
     budget, _ = plan(config.dp, _as_configured(config)[0], PrivateOpening.name)
     if config.mask is not None:
-        budget = budget.divide(config.mask.quorum(config.mask.neighbor_count(clients) + 1))
+        budget = budget.divide_noise(config.mask.quorum(config.mask.neighbor_count(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
 
 
@@ -204,7 +204,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         layers.append(budget)
     entry = registry.entry(type(algorithm))
     plain = partial(entry.opening, judged=judged, bits=bits)
-    opening = _opening(config, algorithm.width(config.begins), budget, plain)
+    opening = _opening(config, algorithm.width(config.first_n_components), budget, plain)
     if config.harmonize is not None or config.adjust:
         opening = _beside_covariates(config, opening)
     if config.max_share is not None:
@@ -218,7 +218,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         roll=Roll(min_nodes=config.min_nodes, fraction=config.fraction, seed=config.seed, summed=summed),
         result=entry.result,
         layers=layers,
-        config=config.plain(),
+        config=config.plain_settings(),
     )
     return _with_masks(config.mask, made)
 
@@ -236,7 +236,7 @@ def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | Non
         model=_model(config, algorithm, decisions, None),
         roll=Roll(opens=False, min_nodes=config.min_nodes, seed=config.seed),
         result=Scaling,
-        config=config.plain(),
+        config=config.plain_settings(),
     )
     return Agreed(first, coding=config.coding, columns=config.columns, then=then)
 
@@ -274,7 +274,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
         model=_model(config, algorithm, decisions, None),
         roll=Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed),
         result=Scaling,
-        config=config.plain(),
+        config=config.plain_settings(),
     )
     what = "variants" if genes is None else "highly_variable"
     return Chosen(_with_masks(config.mask, first), what=what, choose=choose, then=then)
@@ -341,13 +341,15 @@ def _model(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, st
     """Return the model with which a run starts, before its first message."""
     basis, earlier = None, None
     if init is not None:
-        basis = starts.block(init, algorithm, n_components=config.begins, seed=config.seed, wanted=config.columns)
-        earlier = starts.earlier(init, algorithm, n_components=config.begins, wanted=config.columns)
+        basis = starts.block(
+            init, algorithm, n_components=config.first_n_components, seed=config.seed, wanted=config.columns
+        )
+        earlier = starts.earlier(init, algorithm, n_components=config.first_n_components, wanted=config.columns)
     shared: tuple[str, ...] = ()
     if config.categorical is not None:
         shared = config.coding.new_columns
     return Model(
-        n_components=config.begins,
+        n_components=config.first_n_components,
         center=config.centered,
         scale=config.scale,
         seed=config.seed,
@@ -409,7 +411,7 @@ def tracking(
         checks.integer("steps", steps, least=1)
     masks, air = MaskedSums.of(mask), channel_of(channel)
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
-    compatible.check(tracker, on, registry.TRACKERS)
+    compatible.check_combination(tracker, on, registry.TRACKERS)
     r, masked, names = int(n_components), masks is not None, split_names(columns)
     basis, names = (None, names) if init is None else starts.basis(init, r, names)
     model = Model(

@@ -20,7 +20,7 @@ from flower_pca.base.linalg import Array, random_block
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.kinds import require_finite
-from flower_pca.core.layer import NOBODY, Layer, Sayings, Who, Work
+from flower_pca.core.layer import NOBODY, Layer, Sayings, ClientIdentity, Work
 from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
@@ -46,7 +46,7 @@ def answer(
     demands: Demands | None = None,
     fixed: Source | None = None,
     dither: DitherSource = system_dither,
-    who: Who = NOBODY,
+    who: ClientIdentity = NOBODY,
 ) -> tuple[Arrays, Arrays]:
     """Return a client's answer to a message, and the memory that the client keeps.
 
@@ -108,7 +108,7 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
     if work.stage.draws:
         work = replace(work, memory={**work.memory, KEY: _key(work, dither)})
     for layer in on:
-        work = layer.read(says[layer.name], work)
+        work = layer.read_message(says[layer.name], work)
     if isinstance(work.data, LocalData) and not work.data.n and NOISE not in says:
         up, after = _without_any_row(work)
     elif fixed is None:
@@ -119,7 +119,7 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
         # Every message has its own key. A stage that needs this key later keeps a copy under another name.
         after = {name: a for name, a in after.items() if name != KEY}
     for layer in reversed(on):
-        up = layer.seal(says[layer.name], work, up)
+        up = layer.seal_answer(says[layer.name], work, up)
     return up, {**after, **work.keeps}
 
 

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, cli, make, registry, simulate
 from flower_pca.comparison import compare, slow
-from flower_pca.comparison.algorithms import pool as reference
+from flower_pca.comparison.algorithms import pooled_components as reference
 from flower_pca.names.table import Table
 
 ALGORITHMS = ["krylov", "ssi", make("local_power"), "faps(inner_steps=5)", "uda"]

@@ -43,7 +43,7 @@ ASKED: dict[str, dict[str, Any]] = {
 @functools.cache
 def run_with(name: str, option: str = "") -> PCAResult | None:
     """The run with this option; None if the algorithm refuses the option."""
-    if option and compatible.missing(make(name), option):
+    if option and compatible.missing_properties(make(name), option):
         with pytest.raises(ConfigError, match=f"does not support {option}"):
             simulate(name, TABLES, n_components=K, **ASKED[option])
         return None

@@ -118,7 +118,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
 def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkeypatch):
     """Large blocks fill its memory: the bytes of a request, of a reply, and an answer that has been merged."""
     grid, requests, read, held = grid_of(SHARDS), [], [], []
-    original, merge = Nodes.read, tally.Tally._check_in
+    original, merge = Nodes.read, tally.AnswerCollector._process_reply
 
     def keep(self, *given):
         answer = original(self, *given)
@@ -141,7 +141,7 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
             grid.sent.clear()
 
     monkeypatch.setattr(Nodes, "read", keep)
-    monkeypatch.setattr(tally.Tally, "_check_in", look)
+    monkeypatch.setattr(tally.AnswerCollector, "_check_in", look)
     monkeypatch.setattr(memory, "LARGE", 0)
     grid.on_pull = pull
     grid.delay = lambda message: 20 * [grid.node(i) for i in range(len(SHARDS))].index(message.metadata.dst_node_id)
@@ -153,14 +153,14 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
 
 def test_replies_to_large_messages_are_fetched_one_at_a_time(monkeypatch):
     """So the replies of other nodes do not fill the server's memory while one is merged."""
-    grid, held, merge = grid_of(SHARDS), [], tally.Tally._check_in
+    grid, held, merge = grid_of(SHARDS), [], tally.AnswerCollector._process_reply
 
     def look(self, reply, position):
         if self._sent.stage == "ssi":
             held.append(len(grid._ready))
         merge(self, reply, position)
 
-    monkeypatch.setattr(tally.Tally, "_check_in", look)
+    monkeypatch.setattr(tally.AnswerCollector, "_check_in", look)
     monkeypatch.setattr(memory, "LARGE", 0)
     result = strategies.SSI(n_components=2, max_rounds=3).fit(grid)
     assert held == [4, 3, 2, 1, 0] * (len(held) // 5)

@@ -28,8 +28,8 @@ from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Algorithm, scaled_up
-from flower_pca.core.kinds import COLUMNS, ROWS, Ask, Kind, Part
+from flower_pca.core.algorithm import Algorithm, scale_up_to_all_rows
+from flower_pca.core.kinds import COLUMNS, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import DIRECT, LocalData
@@ -100,7 +100,7 @@ class Covariance(Algorithm[CovarianceState]):
     """
 
     name: ClassVar[str] = "covariance"
-    asks: ClassVar[Mapping[str, Ask]] = {"columns": COLUMNS}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"columns": COLUMNS}
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
@@ -110,7 +110,7 @@ class Covariance(Algorithm[CovarianceState]):
                 f"covariance takes at most {_MOST_COLUMNS:,} columns, but this run has {model.d:,}. Use krylov or ssi, "
                 "whose messages are narrow."
             )
-        return CovarianceState(model.d, model.units, model.columns.shape[1], before=model.rounds)
+        return CovarianceState(model.d, model.number_of_units, model.columns.shape[1], before=model.rounds)
 
     def broadcast(self, state: CovarianceState) -> Arrays:
         return {"columns": np.array(state.d)}
@@ -132,7 +132,7 @@ class Covariance(Algorithm[CovarianceState]):
         return {"C": pack(C), "n": np.array(data.n)}, memory
 
     def server(self, state: CovarianceState, total: Arrays, answered: frozenset[int]) -> CovarianceState:
-        return replace(state, C=unpack(scaled_up(total, "C", state.n)))
+        return replace(state, C=unpack(scale_up_to_all_rows(total, "C", state.n)))
 
     def status(self, state: CovarianceState) -> Status | None:
         if state.C is None:

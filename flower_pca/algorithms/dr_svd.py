@@ -18,9 +18,9 @@ from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.kinds import BLOCK, MATRIX, Ask, Kind, Part, index
+from flower_pca.core.kinds import BLOCK, MATRIX, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, add, stack
+from flower_pca.core.stage import Arrays, Merge, add_answer, stack_answer
 from flower_pca.rows.local import LocalData
 
 
@@ -89,7 +89,7 @@ class DRSVD(Algorithm[DRSVDState]):
 
     name: ClassVar[str] = "dr_svd"
     basic: ClassVar[bool] = True
-    asks: ClassVar[Mapping[str, Ask]] = {"step": index(2), "block": BLOCK, "part": MATRIX}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"step": index_rule(2), "block": BLOCK, "part": MATRIX}
     fixed_set: ClassVar[bool] = True
 
     rank: int | None = None
@@ -138,8 +138,8 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def merging(self, state: DRSVDState) -> Merge:
         if state.step == 1:
-            return stack
-        return add
+            return stack_answer
+        return add_answer
 
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:

@@ -46,8 +46,8 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import OTHER_SERVER, ConfigError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Movement, Progress, stirred
-from flower_pca.core.kinds import BASIS, POSITIVE, STEPS, Ask, Kind, Part, number
+from flower_pca.core.algorithm import Iterative, SubspaceMovement, Progress, mixed_with_other_directions
+from flower_pca.core.kinds import BASIS, POSITIVE, STEPS, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
@@ -237,7 +237,7 @@ class FAPSState:
     """
 
     Z: Array
-    movement: Movement
+    movement: SubspaceMovement
     progress: Progress
     guard: float = 0.0
     guarded: bool = False
@@ -327,14 +327,14 @@ class FAPS(Iterative[FAPSState]):
     """
 
     name: ClassVar[str] = "faps"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "Z": BASIS,
         "inner_steps": STEPS,
         "inner_tol": POSITIVE,
-        "guard": number(0, 0.99),
-        "beta_0": number(*_BETA_0),
-        "theta": number(0, 1),
-        "mu": number(0, 1),
+        "guard": number_rule(0, 0.99),
+        "beta_0": number_rule(*_BETA_0),
+        "theta": number_rule(0, 1),
+        "mu": number_rule(0, 1),
     }
     remembers: ClassVar[bool] = True
     tolerant: ClassVar[bool] = False
@@ -374,11 +374,11 @@ class FAPS(Iterative[FAPSState]):
 
     def start(self, model: Model) -> FAPSState:
         progress = Progress.begin(self.tol, model)
-        if model.again and model.earlier is not None and model.earlier.angle is not None:
+        if model.is_repetition and model.earlier is not None and model.earlier.angle is not None:
             progress = progress.step(model.earlier.angle, rounds=0)
         return FAPSState(
-            stirred(model.power_start(), model, self.tol),
-            Movement(),
+            mixed_with_other_directions(model.power_start(), model, self.tol),
+            SubspaceMovement(),
             progress,
             guarded=model.summed,
             papers=self.penalty == "paper",

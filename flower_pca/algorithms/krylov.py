@@ -22,8 +22,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm, Iterative, Progress
-from flower_pca.core.hidden import LARGER, overlap
-from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
+from flower_pca.core.hidden import LARGER, random_overlap
+from flower_pca.core.kinds import BLOCK, ArrayRule, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
@@ -207,7 +207,7 @@ class KrylovState:
         off = np.vstack([(self.H @ W)[self.size :], self.lost[:, None] * W])[:, k:]
         known = (off / (a - values[k:])) @ (W[:, k:].T @ self.random)
         d, p = len(self.block), self.random.shape[1]
-        return float(np.linalg.norm(known, 2)) >= overlap(d, p) if known.size else False
+        return float(np.linalg.norm(known, 2)) >= random_overlap(d, p) if known.size else False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ class Krylov(Iterative[KrylovState]):
     """
 
     name: ClassVar[str] = "krylov"
-    asks: ClassVar[Mapping[str, Ask]] = {"B": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"B": BLOCK}
     over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
@@ -378,7 +378,7 @@ class Krylov(Iterative[KrylovState]):
         if not isinstance(k, int):
             k, fraction = Z.shape[1], k
         # Under masks, the block after a restart is completely random.
-        warm = model.unproven and not (model.restarts > 0 and model.summed)
+        warm = model.may_miss_directions and not (model.restarts > 0 and model.summed)
         state = KrylovState(
             Q=Basis(np.empty((model.d, 0))),
             H=np.empty((Z.shape[1], 0)),

@@ -15,10 +15,17 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up, stirred
-from flower_pca.core.kinds import BLOCK, FLAG, ROWS, STEPS, Ask, Kind, Part
+from flower_pca.core.algorithm import (
+    Iterative,
+    SubspaceMovement,
+    Progress,
+    ritz_step,
+    scale_up_to_all_rows,
+    mixed_with_other_directions,
+)
+from flower_pca.core.kinds import BLOCK, FLAG, ROWS, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
+from flower_pca.core.stage import Arrays, Merge, Stack, add_answer, stack_answer
 from flower_pca.rows.local import LocalData
 
 
@@ -34,7 +41,7 @@ class LocalPowerState:
     Y: Array | None
     k: int
     n: int
-    movement: Movement
+    movement: SubspaceMovement
     progress: Progress
     again: bool = False
 
@@ -92,7 +99,7 @@ class LocalPower(Iterative[LocalPowerState]):
     """
 
     name: ClassVar[str] = "local_power"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
     basic: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     by_power: ClassVar[bool] = True
@@ -120,16 +127,16 @@ class LocalPower(Iterative[LocalPowerState]):
         return max(1, self.local_steps >> (state.progress.rounds // self.halve_every))
 
     def start(self, model: Model) -> LocalPowerState:
-        Z, k = stirred(model.power_start(), model, self.tol), model.n_components
+        Z, k = mixed_with_other_directions(model.power_start(), model, self.tol), model.n_components
         if not isinstance(k, int):
             k = Z.shape[1]
         progress = Progress.begin(self.tol, model)
-        if model.again and model.product is not None and self.decay:
+        if model.is_repetition and model.product is not None and self.decay:
             known = LocalPowerState(
-                model.columns, model.columns, None, k, model.units, Movement(), progress, again=True
+                model.columns, model.columns, None, k, model.number_of_units, SubspaceMovement(), progress, again=True
             )
             return self._measured(known, model.product, rounds=0)
-        return LocalPowerState(Z, Z, None, k, model.units, Movement(), progress)
+        return LocalPowerState(Z, Z, None, k, model.number_of_units, SubspaceMovement(), progress)
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
         steps = np.array(self.q(state))
@@ -156,12 +163,12 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def merging(self, state: LocalPowerState) -> Merge:
         if self._stacks(state):
-            return stack
-        return add
+            return stack_answer
+        return add_answer
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
-            return self._measured(state, scaled_up(total, "Y", state.n), rounds=1)
+            return self._measured(state, scale_up_to_all_rows(total, "Y", state.n), rounds=1)
         if self._stacks(state):
             Y = self._align(total)
         else:
@@ -179,7 +186,7 @@ class LocalPower(Iterative[LocalPowerState]):
     @staticmethod
     def _measured(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
         """Return the state after the product Y of C and the block has arrived."""
-        _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
+        _, Z, CZ, progress = ritz_step(state.block, Y, state.k, state.progress, rounds=rounds)
         return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
     def finish(self, state: LocalPowerState, model: Model) -> Model:

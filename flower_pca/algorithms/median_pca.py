@@ -16,9 +16,9 @@ from flower_pca.algorithms.one_shot import Average, OneShotState
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Outcome, Status
 from flower_pca.base.linalg import Array, weighted_median, median_of_points, median_of_spans
-from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model, Weights
-from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
+from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack_answer
 from flower_pca.rows.local import LocalData
 
 
@@ -88,12 +88,12 @@ class MedianPCA(Average):
         return MedianState(width, width, counted=model.counted or Weights())
 
     def merging(self, state: OneShotState) -> Merge:
-        return stack
+        return stack_answer
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> MedianState:
         assert isinstance(state, MedianState)
         bases = [reply["V"] for reply in total.values()]
-        weights = state.counted.of(total)
+        weights = state.counted.weights_of(total)
         a = median_of_spans(bases, weights)
         # M is the product of `stacked` and its transpose.
         pairs = zip(bases, a, strict=True)
@@ -162,7 +162,7 @@ class Medians(Stage[MediansState]):
     """
 
     name: ClassVar[str] = "medians"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
 
@@ -185,12 +185,12 @@ class Medians(Stage[MediansState]):
         return {"n": np.array(data.n), "Y": data.matmat(arrays["Z"])}, memory
 
     def merging(self, state: MediansState) -> Merge:
-        return stack
+        return stack_answer
 
     def server(self, state: MediansState, total: Stack, answered: frozenset[int]) -> MediansState:
         replies = total.values()
         images = np.stack([reply["Y"] / float(reply["n"]) for reply in replies])
-        weights = state.counted.of(total)
+        weights = state.counted.weights_of(total)
         flat = images.reshape(len(images), -1)
         Y = np.tensordot(median_of_points(flat, weights), images, axes=1)
         return replace(state, weights=weights, moments=state.Z.T @ images, Y=Y)

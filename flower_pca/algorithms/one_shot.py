@@ -19,7 +19,7 @@ from flower_pca.base.errors import OTHER_CLIENT, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array, SideBySide
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.kinds import FLAG, ROW_WIDTH, Ask, Kind, Part
+from flower_pca.core.kinds import FLAG, ROW_WIDTH, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
@@ -51,7 +51,7 @@ class OneShotState:
 class Average(Algorithm[OneShotState]):
     """The base class of averages: clients send local eigenpairs, and the server computes the SVD of their stack."""
 
-    asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"rank": ROW_WIDTH, "weighted": FLAG}
     weighted: ClassVar[bool] = False  # whether eigenvectors are weighted by the local eigenvalues
 
     def start(self, model: Model) -> OneShotState:

@@ -19,9 +19,9 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress, ritz_round, stirred
-from flower_pca.core.hidden import Traces
-from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
+from flower_pca.core.algorithm import Iterative, Progress, ritz_step, mixed_with_other_directions
+from flower_pca.core.hidden import RandomTraces
+from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
@@ -115,7 +115,7 @@ class SSIState:
     n: int
     progress: Progress
     averaged: Averaging = field(default_factory=Averaging)
-    traces: Traces | None = None
+    traces: RandomTraces | None = None
 
     def known(self) -> Array:
         """Return an estimate of the product of C and the block, from the known product of C and Z.
@@ -170,7 +170,7 @@ class SSI(Iterative[SSIState]):
     """
 
     name: ClassVar[str] = "ssi"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK}
     over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
@@ -183,12 +183,12 @@ class SSI(Iterative[SSIState]):
         if not isinstance(k, int):
             k = Z.shape[1]
         product, traces = model.product, None
-        if model.unproven and k < Z.shape[1]:
-            traces = Traces.begin(Z, k)
-        elif model.unproven:
-            Z, product = stirred(Z, model, self.tol), None
+        if model.may_miss_directions and k < Z.shape[1]:
+            traces = RandomTraces.begin(Z, k)
+        elif model.may_miss_directions:
+            Z, product = mixed_with_other_directions(Z, model, self.tol), None
         progress = replace(Progress.begin(self.tol, model), sure=traces is None)
-        state = SSIState(Z, Z, None, k, model.units, progress, traces=traces)
+        state = SSIState(Z, Z, None, k, model.number_of_units, progress, traces=traces)
         if product is None:
             return state
         return measure(state, product, rounds=0)
@@ -225,9 +225,11 @@ class SSI(Iterative[SSIState]):
 
 def measure(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
     """Return the state with the Ritz vectors, the error and the next block, given the product Y of C and the block."""
-    values, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
+    values, Z, CZ, progress = ritz_step(state.block, Y, state.k, state.progress, rounds=rounds)
     block, traces = linalg.orth(CZ), state.traces
     if traces is not None:
-        traces = traces.along(state.block.T @ Z, state.k).times(block.T @ CZ, float(values[state.k - 1]))
-        progress = replace(progress, sure=not traces.hide)
+        traces = traces.in_ritz_coordinates(state.block.T @ Z, state.k).after_product(
+            block.T @ CZ, float(values[state.k - 1])
+        )
+        progress = replace(progress, sure=not traces.may_hide_direction)
     return replace(state, block=block, Z=Z, Y=CZ, progress=progress, traces=traces)

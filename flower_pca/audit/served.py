@@ -18,7 +18,7 @@ from flower_pca import registry
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.rules import Rules, everything
-from flower_pca.core.kinds import Ask, Kind, Part
+from flower_pca.core.kinds import ArrayRule, Kind, Part
 from flower_pca.core.stage import Stage
 from flower_pca.stages.opening import Opening
 
@@ -137,7 +137,7 @@ def _answers(stage: type[Stage[Any]]) -> Iterator[tuple[dict[str, Array], Mappin
             yield {name: a for name, a in decided.items() if a is not None}, parts
 
 
-def _values(ask: Ask) -> list[Array]:
+def _values(ask: ArrayRule) -> list[Array]:
     """Return the arrays to try for an entry of `asks`: all values that can affect the kinds of an answer."""
     if ask.dimensions:
         first = _TRIAL_COLUMNS if ask.by_column else _BLOCK_COLUMNS

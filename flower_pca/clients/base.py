@@ -39,7 +39,7 @@ from flower_pca.clients.storage.folders import FileStore, Memory, StateStore
 from flower_pca.clients.storage.ledger import Account
 from flower_pca.clients.storage.record import RunRecord
 from flower_pca.clients.storage.versions import ReleasedRows
-from flower_pca.core.layer import Who
+from flower_pca.core.layer import ClientIdentity
 from flower_pca.core.stage import Arrays
 from flower_pca.hints import faults
 from flower_pca.hints.identifiers import find_identifiers, hints_of_identifiers
@@ -461,7 +461,7 @@ class PCAClient(NumPyClient):
                 demands=self._account.demands(request),
                 fixed=self._fixed,
                 dither=self._dither,
-                who=Who(self._key, self._site),
+                who=ClientIdentity(self._key, self._site),
             )
         except SpentError as error:
             self._account.lose()

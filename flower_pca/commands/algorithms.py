@@ -171,7 +171,7 @@ def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
         "parameters": {field.name: field.default for field in fields(stage)},
         "cost": _paragraph(text, r"Cost(?: per round| per step)?"),
         "prefer": _paragraph(text, r"Prefer it"),
-        "takes": [what for what in ("mask", "dp", "channel") if not compatible.missing(made, what)],
+        "takes": [what for what in ("mask", "dp", "channel") if not compatible.missing_properties(made, what)],
     }
 
 

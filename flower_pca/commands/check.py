@@ -16,7 +16,7 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
 from flower_pca.commands import run as runs
-from flower_pca.core.config import PCAConfig, named_covariates
+from flower_pca.core.config import PCAConfig, covariate_names
 from flower_pca.hints.words import columns_of_few, hints_of_words
 from flower_pca.names.columns import enumeration, is_nameless, split_names, unusable_columns_error
 from flower_pca.rows.covariates import SITE
@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print errors and hints. Return 2 if there are errors, 1 if there are only hints, and otherwise 0."""
     config = _config(given, n_components=2)
-    given.words, given.covariates = config.words, config.sources_of_covariates
+    given.words, given.covariates = config.text_columns, config.covariate_columns
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         read = _read(given)
@@ -151,7 +151,7 @@ def _default_missing(given: argparse.Namespace) -> str:
     """Return a value of --missing that the other options allow, for a trial run if the user has not set --missing."""
     if given.harmonize is not None or given.dp is not None:
         return "error"
-    return "local_mean" if SITE in named_covariates("adjust", given.adjust) else "mean"
+    return "local_mean" if SITE in covariate_names("adjust", given.adjust) else "mean"
 
 
 @dataclass

@@ -93,7 +93,7 @@ def run(given: argparse.Namespace) -> int:
     if given.save_local:
         by_site = config.harmonize is not None or SITE in config.adjust
         output.require_own(config.algorithm, given.partitioned_by, by_site=by_site)
-    given.columns, given.words, given.covariates = config.columns, config.words, config.sources_of_covariates
+    given.columns, given.words, given.covariates = config.columns, config.text_columns, config.covariate_columns
     checkpoint = given.checkpoint and given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
         checks.parent_exists("the checkpoint", checkpoint)

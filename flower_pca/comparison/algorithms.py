@@ -140,19 +140,19 @@ def compare(
             '["krylov", "ssi"].',
             setting="algorithms",
         )
-    chosen = [_with_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
+    chosen = [_with_stopping_rule(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)
-    truth = pool(shards, k, center=center, scale=scale, missing=missing)
+    truth = pooled_components(shards, k, center=center, scale=scale, missing=missing)
 
     def run(algorithm: Algorithm[Any]) -> Comparison:
-        angles = _Angles(truth, on_round)
+        angles = _AngleRecorder(truth, on_round)
         config = PCAConfig(algorithm, n_components=k, center=center, scale=scale, missing=missing, seed=seed)
-        return angles.course(simulate(config, shards, on_round=angles), algorithm.spec)
+        return angles.comparison(simulate(config, shards, on_round=angles), algorithm.spec)
 
     return tuple(map(run, chosen))
 
 
-class _Angles:
+class _AngleRecorder:
     """A recorder of the angles between a run's components and the pooled components after every message.
 
     Parameters
@@ -170,13 +170,13 @@ class _Angles:
     def __call__(self, run: Driven) -> None:
         """Record the angle after a message, and call the caller's `on_round`."""
         if (Z := run.estimate()) is not None:
-            self._found[len(run.history)] = _angle(Z, self._truth)
+            self._found[len(run.history)] = _angle_to_pooled(Z, self._truth)
         if self._on_round is not None:
             self._on_round(run)
 
-    def course(self, result: PCAResult, algorithm: str) -> Comparison:
+    def comparison(self, result: PCAResult, algorithm: str) -> Comparison:
         """Return the comparison after the run has ended. `algorithm` is the algorithm's text form."""
-        angle = _angle(result.components_.T, self._truth)
+        angle = _angle_to_pooled(result.components_.T, self._truth)
         angles = tuple(self._found.values())
         return Comparison(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
 
@@ -231,7 +231,9 @@ def slow(
     return found
 
 
-def pool(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
+def pooled_components(
+    shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str
+) -> Array:
     """Return the leading directions of the pooled rows as the columns of a matrix, at least one for each component."""
     return pooled_eigenpairs(shards, n_components, center=center, scale=scale, missing=missing)[1]
 
@@ -274,11 +276,11 @@ def pooled_eigenpairs(
     return values, V
 
 
-def _angle(Z: Array, truth: Array) -> float:
+def _angle_to_pooled(Z: Array, truth: Array) -> float:
     return float(linalg.principal_angles(linalg.orth(Z), truth[:, : Z.shape[1]])[-1])
 
 
-def _with_stopping(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
+def _with_stopping_rule(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
     """Return the algorithm with these stopping criteria, or unchanged if it is not iterative."""
     if isinstance(algorithm, Iterative) and tol is not None:
         algorithm = replace(algorithm, tol=tol)

@@ -78,7 +78,9 @@ def rank_table(
     for shared, own in pairs:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="theta is", category=UserWarning)
-            result = _personal(simulate(make(algorithm, local_components=own), shards, n_components=shared, **settings))
+            result = _require_personal(
+                simulate(make(algorithm, local_components=own), shards, n_components=shared, **settings)
+            )
         numbered = enumerate(_test_or_shards(test, shards))
         errors = [result.reconstruction_error(X, client=i) for i, X in numbered]
         table.append(Ranks(shared, own, float(np.mean(errors)), result.theta_))
@@ -105,18 +107,18 @@ def alternatives(
     test : sequence or None, default=None
         Rows of each client that the run did not use. The error is computed on these rows. The default is `shards`.
     """
-    result, r1, r2 = _personal(result), result.n_components_, result.local_components
+    result, r1, r2 = _require_personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
     if test is not None:
-        test = [_filled(arrange(X, names, digest), result.fill_) for X in test]
-    shards = [_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
+        test = [_with_gaps_filled(arrange(X, names, digest), result.fill_) for X in test]
+    shards = [_with_gaps_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
     if len(result.local) < len(shards):
         raise DataError(
             f"The result has the local components of {labels.count(len(result.local), 'client')}, but shards has the "
             f"rows of {labels.count(len(shards), 'client')}. Give the result of a simulation on these shards without "
             "hide_local."
         )
-    scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
+    scaled = [X if result.scale_ is None else _divide_by_scale(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
     clients = [LocalData(X).in_frame(frame) for X in shards]
     k = min(r1 + r2, clients[0].d, sum(c.n for c in clients))
@@ -138,7 +140,7 @@ def alternatives(
     }
 
 
-def _personal(result: object) -> PersonalResult:
+def _require_personal(result: object) -> PersonalResult:
     if not isinstance(result, PersonalResult):
         raise ConfigError(
             f"A {type(result).__name__} has no local components, because its algorithm is not personalized. Use the "
@@ -158,7 +160,7 @@ def _test_or_shards(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequen
     return test
 
 
-def _filled(X: Any, fill: Array | None) -> Any:
+def _with_gaps_filled(X: Any, fill: Array | None) -> Any:
     """Return the rows with missing values replaced as in the run."""
     if fill is None:
         return X
@@ -167,7 +169,7 @@ def _filled(X: Any, fill: Array | None) -> Any:
     return np.where(np.isnan(X), fill, X)
 
 
-def _divide(X: Any, scale: Array) -> Any:
+def _divide_by_scale(X: Any, scale: Array) -> Any:
     if hasattr(X, "tocsr"):
         return X.multiply(1.0 / scale).tocsr()
     return np.asarray(X) / scale

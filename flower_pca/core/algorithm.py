@@ -3,8 +3,8 @@
 `Algorithm` is a stage with a block width. It can restart, and corrects the status of a run at the end.
 `Iterative` adds the stopping rule: its state has a `Progress`, which counts rounds and remembers the
 smallest error, and from which `status` follows. `EmptyStage` is a stage that asks for no array. The other
-names help to write the server's part of an algorithm: `Movement` for errors that can only be estimated
-from steps, `ritz_round` for blocks whose product is known, and `scaled_up` for sums in which some clients
+names help to write the server's part of an algorithm: `SubspaceMovement` for errors that can only be estimated
+from steps, `ritz_step` for blocks whose product is known, and `scale_up_to_all_rows` for sums in which some clients
 are missing.
 """
 
@@ -82,7 +82,7 @@ class Algorithm(Stage[S]):
         """
         Z, seed = model.columns, model.seed + model.restarts + 1
         if not self.by_power:
-            return _mixed(Z, seed, _LARGEST_NOISE)
+            return _mix_random_directions(Z, seed, _LARGEST_NOISE)
         width = max(self.width(model.n_components), Z.shape[1])
         noise = linalg.random_block(len(Z), width - model.k, seed)
         return np.hstack([Z[:, : model.k], noise / np.sqrt(len(Z))])
@@ -110,23 +110,23 @@ class Algorithm(Stage[S]):
         meant = self.orthonormal and self.pooled
         if status is None or not (status.ok and meant) or model.values is None or model.residuals is None:
             return status
-        return replace(status, words=status.words + model.doubts)
+        return replace(status, words=status.words + model.remaining_doubts)
 
 
-def stirred(Z: Array, model: Model, tol: float) -> Array:
+def mixed_with_other_directions(Z: Array, model: Model, tol: float) -> Array:
     """Return Z, mixed with a small part of all other directions if the columns of Z come from other rows.
 
     A block that is orthogonal to a new client's features would stay orthogonal, and look converged. The
     added part is small, because a run that ends early has no rounds to remove it. The added part is large
     enough for a hidden direction to have a residual above tol.
     """
-    if not model.unproven:
+    if not model.may_miss_directions:
         return Z
     size = min(_LARGEST_NOISE, _SMALLEST_NOISE * tol * np.sqrt(len(Z)))
-    return linalg.orth(_mixed(Z, model.seed + model.restarts + _NOISE_SEED, size))
+    return linalg.orth(_mix_random_directions(Z, model.seed + model.restarts + _NOISE_SEED, size))
 
 
-def _mixed(Z: Array, seed: int, size: float) -> Array:
+def _mix_random_directions(Z: Array, seed: int, size: float) -> Array:
     noise = linalg.random_block(len(Z), Z.shape[1], seed)
     return np.asarray(Z + size * noise / np.sqrt(len(Z)))
 
@@ -372,7 +372,7 @@ class Iterative(Algorithm[I]):
                 Outcome.STALLED, f"the rounds converged, but the true residual {true:.2g} is above tol={tol:.2g}"
             )
         above = int(np.sum(model.values[: model.k] >= tol * first))
-        small = range(above + 1, model.span + 1)
+        small = range(above + 1, model.wanted_rank + 1)
         if small:
             return self._with_small_eigenvalues(status, model, small, tol)
         return status
@@ -382,7 +382,7 @@ class Iterative(Algorithm[I]):
         assert model.values is not None
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)
-        if model.sure:
+        if model.has_small_angle:
             left = f"the estimated error is an angle with a sine of {model.sine_estimate:.1g}"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} are {below}, and {left}")
         scaled = option("scale", "std")
@@ -404,14 +404,14 @@ class Iterative(Algorithm[I]):
 
 
 @dataclass(frozen=True)
-class Movement:
+class SubspaceMovement:
     """The sines of the angles between the subspaces of the latest rounds, oldest first."""
 
     sines: tuple[float, ...] = ()
 
-    def add(self, old: Array, new: Array) -> Movement:
+    def add(self, old: Array, new: Array) -> SubspaceMovement:
         """Return the movement after one more step, from the subspace `old` to the subspace `new`."""
-        return Movement((*self.sines[-3:], linalg.sin_theta(old, new)))
+        return SubspaceMovement((*self.sines[-3:], linalg.sin_theta(old, new)))
 
     @property
     def newest(self) -> float:
@@ -434,7 +434,7 @@ class Movement:
         return np.inf
 
 
-def ritz_round(
+def ritz_step(
     block: Array, Y: Array, k: int, progress: Progress, *, rounds: int = 1
 ) -> tuple[Array, Array, Array, Progress]:
     """Return the Ritz values of C on the span of a block, the Ritz vectors, their products with C, and the progress.
@@ -451,6 +451,6 @@ def ritz_round(
     return values, Z, CZ, progress.step(error, gain=gain, rounds=rounds)
 
 
-def scaled_up(total: Mapping[str, Array], name: str, n: int) -> Array:
+def scale_up_to_all_rows(total: Mapping[str, Array], name: str, n: int) -> Array:
     """Return the sum `name` over the clients that answered, scaled up to all n rows."""
     return np.asarray(total[name] * (n / float(total["n"])))

@@ -3,7 +3,7 @@
 `assembly` lists all algorithms, and uses `compatible` to check whether the settings work together.
 `assembly.run` makes a run from a configuration, for any transport. `assembly.config` makes a
 configuration from its short form, in which algorithm, masks, budget and channel may be strings.
-Checkpoints and results contain `plain()`, from which `assembly.config` makes the same configuration
+Checkpoints and results contain `plain_settings()`, from which `assembly.config` makes the same configuration
 again. A configuration never changes.
 """
 
@@ -200,7 +200,7 @@ class PCAConfig:
         if self.columns is not None:
             plain["columns"] = split_names(self.columns)
         for setting in COVARIATES:
-            plain[setting] = named_covariates(setting, getattr(self, setting))
+            plain[setting] = covariate_names(setting, getattr(self, setting))
         if (beside := {name for setting in COVARIATES for name in plain[setting]} - {SITE}) and "columns" in plain:
             plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
@@ -292,7 +292,7 @@ class PCAConfig:
         return Coding(self.categorical)
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def text_columns(self) -> tuple[str, ...]:
         """The text columns, which are read as text and replaced by columns of their levels."""
         if self.categorical is None:
             return ()
@@ -311,7 +311,7 @@ class PCAConfig:
         return Covariates(tuple(names), len(adjusting), within=SITE in self.adjust)
 
     @property
-    def sources_of_covariates(self) -> tuple[str, ...]:
+    def covariate_columns(self) -> tuple[str, ...]:
         """The columns of a table from which the covariates are read."""
         if self.covariates is None:
             return ()
@@ -327,14 +327,14 @@ class PCAConfig:
     def with_levels_of_covariates(self, categorical: Mapping[str, tuple[str, ...]]) -> PCAConfig:
         """Return the configuration in which each text covariate is replaced by one covariate for each of its levels."""
 
-        def spread(names: tuple[str, ...]) -> tuple[str, ...]:
+        def expand(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(made for name in names for made in categorical.get(name, (name,))))
 
         changed: dict[str, Any] = {setting: spread(getattr(self, setting)) for setting in COVARIATES}
         return replace(self, **changed)
 
     @property
-    def begins(self) -> int | float:
+    def first_n_components(self) -> int | float:
         """The number of components, or the fraction of the variance, with which the run begins.
 
         It is 1 if the run finds the number itself.
@@ -376,7 +376,7 @@ class PCAConfig:
         """Return the configuration with these columns, and with a coding that lists all levels of the text columns."""
         return replace(self, columns=columns, categorical=coding.value)
 
-    def plain(self) -> dict[str, Any]:
+    def plain_settings(self) -> dict[str, Any]:
         """Return the settings as plain values in the short form, without the seed of the privacy noise."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"algorithm": self.algorithm.spec, "mask": self.mask and repr(self.mask)}
@@ -403,7 +403,7 @@ class PCAConfig:
 COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns that are not features
 
 
-def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
+def covariate_names(setting: str, given: Any) -> tuple[str, ...]:
     """Return the column names in a setting, given as a sequence or as a string of names separated by commas.
 
     Raise ConfigError if the setting does not name columns, or names a column twice.

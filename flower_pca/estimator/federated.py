@@ -35,7 +35,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import marks_of, option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.config import COVARIATES, named_covariates
+from flower_pca.core.config import COVARIATES, covariate_names
 from flower_pca.estimator import tables
 from flower_pca.names.columns import enumeration
 from flower_pca.names.levels import AsGiven, Coding, read_levels, source_of
@@ -352,7 +352,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def _covariates(self) -> tuple[str, ...]:
         """The columns of a table that are not features."""
-        named = [name for setting in COVARIATES for name in named_covariates(setting, getattr(self, setting))]
+        named = [name for setting in COVARIATES for name in covariate_names(setting, getattr(self, setting))]
         return tuple(dict.fromkeys(source_of(name) or name for name in named if name != SITE))
 
     @property

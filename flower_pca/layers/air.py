@@ -80,7 +80,7 @@ class AirChannel(Layer):
     def mark(self) -> str:
         return repr(self)
 
-    def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
+    def open_answer(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
         """Return the answer from the client at this position after fading.
 
         If `position` is None, `arrays` is the sum of all answers, and the result is this sum with noise on its

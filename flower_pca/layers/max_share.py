@@ -37,13 +37,13 @@ class MaxShare(Layer):
     def mark(self) -> str:
         return repr(self)
 
-    def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
+    def weigh_answer(self, arrays: Arrays, client: int, model: Model) -> Arrays:
         if model.counted is None or not model.counted.weights:
             return arrays
         weight = model.counted.weights.get(client, self.share / MARGIN)
         return {name: weight * a for name, a in arrays.items()}
 
-    def measure(self, model: Model) -> Model:
+    def finish_closing(self, model: Model) -> Model:
         """Return the model with the clients that were scaled down, and a bound on the influence of one client."""
         status, counted = model.status, model.counted
         if status is None or counted is None:

@@ -147,7 +147,7 @@ class Budget(Layer):
     def deviation_of_one(self, *, opening: bool) -> float:
         return noise_share(self._terms(opening)[1], self.among or 1)
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         clip, std = self._terms(opening)
         says = instruction(clip=clip, std=std, budget=self.budget)
         if self.among:
@@ -155,7 +155,7 @@ class Budget(Layer):
         return replace(message, layers={**message.layers, NOISE: says})
 
     @staticmethod
-    def read(says: Arrays, work: Work) -> Work:
+    def read_message(says: Arrays, work: Work) -> Work:
         """Return the work with clipped rows. Raise ProtocolError if the message would exceed the run's budget."""
         _check_bounded(work)
         clip, _, budget = _instruction(says)
@@ -181,7 +181,7 @@ class Budget(Layer):
         )
 
     @staticmethod
-    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
+    def seal_answer(says: Arrays, work: Work, up: Arrays) -> Arrays:
         """Return the answer with noise, and with 1 as the number of rows, so that sums count clients.
 
         If the server sees only a sum of answers, each client adds a share of the noise. Otherwise each client
@@ -198,7 +198,7 @@ class Budget(Layer):
         # No client sends its number of rows.
         return {**dict.fromkeys(up, np.array(1)), **noisy}
 
-    def divide(self, needed: int) -> Budget:
+    def divide_noise(self, needed: int) -> Budget:
         """Return the layer that divides the noise among the clients that a sum needs, except colluding clients."""
         colluding = self.dp.colluding
         if needed <= colluding:
@@ -209,7 +209,7 @@ class Budget(Layer):
         return replace(self, among=needed - colluding)
 
     def outlook(self, *, rows: int, columns: int, clients: int) -> Outlook:
-        """Return a forecast of the noise for a table of this size. `end` computes the noise in the same way."""
+        """Return a forecast of the noise for a table of this size. `finish_algorithm` computes the noise in the same way."""
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # `PrivateOpening` sends three parts in one vector, which multiplies the noise by the root of 3.
@@ -217,12 +217,12 @@ class Budget(Layer):
         off = deviation * longest(columns) / self.reach
         return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.public_ranges))
 
-    def inform(self, state: Any) -> Any:
+    def complete_state(self, state: Any) -> Any:
         if isinstance(state, Sharing):
             return state.divide(self.among)
         return state
 
-    def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
+    def after_lost_sum(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
         """Return the layer and the algorithm with fewer rounds, because lost answers have also cost privacy."""
         after = replace(self, losses=(*self.losses, stage))
         frames, share = after.losses.count(self.opening), self.dp.frame_share
@@ -241,13 +241,13 @@ class Budget(Layer):
             algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
         return after, algorithm
 
-    def reopen(self) -> None:
+    def require_reopening(self) -> None:
         raise NotEnoughNodes(
             "The set of clients changed after a part of the privacy budget was spent. Use ssi, which continues with "
             "the remaining clients."
         )
 
-    def end(self, model: Model) -> Model:
+    def finish_algorithm(self, model: Model) -> Model:
         """Return the model with the status of a spent budget, and a bound on the norm of the noise.
 
         Residuals do not decide the status, because they measure the noise and not the remaining error. The
@@ -270,9 +270,9 @@ class Budget(Layer):
             done = f"{rounds} of {planned} gave a sum, and the other sums were lost"
         return Status(Outcome.BUDGET_SPENT, f"the privacy budget is spent: {done}")
 
-    def measure(self, model: Model) -> Model:
+    def finish_closing(self, model: Model) -> Model:
         assert model.status is not None
-        return replace(model, status=replace(model.status, words=model.status.words + model.doubts))
+        return replace(model, status=replace(model.status, words=model.status.words + model.remaining_doubts))
 
     def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
         return replace(result, privacy=self.spending(stages, shared=shared))

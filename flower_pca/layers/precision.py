@@ -78,7 +78,7 @@ class Precision(Layer):
     def mark(self) -> str:
         return repr(self)
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         """Return the message with the number of bits. Blocks and mean are rounded unless the message is an opening."""
         bits = self.bits
         if self.tol is not None and not opening:
@@ -95,7 +95,7 @@ class Precision(Layer):
         blocks = {name: round_to(a, bits) for name, a in message.arrays.items() if a.ndim == 2}
         return replace(message, arrays={**message.arrays, **blocks})
 
-    def end(self, model: Model) -> Model:
+    def finish_algorithm(self, model: Model) -> Model:
         """Return the model with bounds on the rounding errors of its products and of its mean.
 
         The closing stage adds both to the residuals, because an iteration converges to eigenvectors of the
@@ -112,7 +112,7 @@ class Precision(Layer):
         return _rounded(whole, min(self.bits, 32), most=_MEAN_SHARE * least * model.trace / max(model.d, 1), n=model.n)
 
     @staticmethod
-    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
+    def seal_answer(says: Arrays, work: Work, up: Arrays) -> Arrays:
         bits = bits_in(says)
         if work.masked or bits == 64:  # Masked answers are rounded to fixed-point numbers instead.
             return up

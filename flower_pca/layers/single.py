@@ -22,7 +22,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.kinds import Message
-from flower_pca.core.layer import Layer, Who, Work
+from flower_pca.core.layer import Layer, ClientIdentity, Work
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import SINGLE
@@ -95,7 +95,7 @@ class Single(Layer):
 
     name: ClassVar[str] = SINGLE
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         """Return the message with its tables in the layer's arrays.
 
         In the stage's arrays, the number for clients that are not named replaces each table.
@@ -110,7 +110,7 @@ class Single(Layer):
         return replace(message, arrays=arrays, layers={**message.layers, SINGLE: tables})
 
     @staticmethod
-    def read(says: Arrays, work: Work) -> Work:
+    def read_message(says: Arrays, work: Work) -> Work:
         own = {name: np.array(_own_number(says, name, work.who)) for name in _tables(says)}
         return replace(work, arrays=Message({**work.arrays, **own}))
 
@@ -143,7 +143,7 @@ def _other_arrays(name: str) -> tuple[str, ...]:
     return f"{name}{_POSITIONS}", f"{name}{_NAMES}", f"{name}{_HAS_OTHERS}"
 
 
-def _own_number(says: Arrays, name: str, who: Who) -> int:
+def _own_number(says: Arrays, name: str, who: ClientIdentity) -> int:
     numbers = np.atleast_1d(says[name])
     there = np.zeros(np.size(says[name]) - 1, dtype=bool)
     if who.name:

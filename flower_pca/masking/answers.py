@@ -16,9 +16,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.kinds import Kind, Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
-from flower_pca.core.replies import check as check_reply
+from flower_pca.core.replies import check_first_reply as check_reply
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Meter, Reply, Sum, nbytes
+from flower_pca.core.stage import Arrays, Broadcast, Failure, TrafficMeter, Reply, Sum, nbytes
 from flower_pca.masking import coverage, fixed, messages
 from flower_pca.masking.group import MaskingGroup
 from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why, why_all
@@ -69,7 +69,7 @@ class Layout:
         bounds = position.bounds(heard=heard)
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
-        elif masks.bound is not None and not position.opening:
+        elif masks.bound is not None and not position.is_opening:
             # The caller's bound applies only to products. The caller can know the size of products, but not the size of
             # counts or of statistics of a batch.
             unsure = {n: p for n, p in parts.items() if not p.kind.whole}
@@ -105,7 +105,7 @@ def _knows_squares(run: Run, message: Broadcast) -> bool:
     If missing values are replaced, the trace is no bound, because the replacements add to the squares.
     """
     position = run.position
-    if not position.opens or position.opening or position.model.missing != "error":
+    if not position.opens or position.is_opening or position.model.missing != "error":
         return False
     return run.roll.members.issuperset(message.to)
 
@@ -168,7 +168,7 @@ class Acceptance:
     answers: dict[int, Arrays] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
-    meter: Meter = field(default_factory=Meter)
+    meter: TrafficMeter = field(default_factory=TrafficMeter)
     heading: Heading = field(default_factory=partial(Heading, 0))
     declined: str = ""
 

@@ -19,7 +19,7 @@ from flower_pca import registry
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Message, Part
-from flower_pca.core.layer import Sayings, flat
+from flower_pca.core.layer import Sayings, flatten_layers
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE
 from flower_pca.masking import agreement, coverage, fixed, messages, primitives, shares
@@ -103,7 +103,7 @@ def answer(
             before, secrets = messages.kept(counted, name), replace(secrets, earlier=secrets.past)
         # The digest includes the layers' arrays, so that masks do not cancel if the server has asked one client for
         # less noise than the other clients.
-        every = {**arrays, **flat(layers)} if layers else arrays
+        every = {**arrays, **flatten_layers(layers)} if layers else arrays
         said = messages.statement(every, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
         y = fixed.encode_answer(arrays, up, own, dither(said))

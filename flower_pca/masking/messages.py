@@ -43,7 +43,7 @@ from flower_pca import registry
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import FLAG, Ask, index
+from flower_pca.core.kinds import FLAG, ArrayRule, index_rule
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 from flower_pca.tracking import batch
@@ -153,18 +153,18 @@ BEFORE: Final = "mask.before."  # the prefix of a client's memory from before it
 ASK_SERVER: Final = "This node has sent nothing. Ask the operator of the server."
 # The size of a signature in bytes: the SHA-256 digest of its key, and the two numbers of ECDSA on any curve
 SIGNATURE: Final = 164
-_TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # an array of bytes
+_TEXT: Final = ArrayRule(dimensions=1, least=0, most=255, whole=True)  # an array of bytes
 # Texts of equal length, in the form in which `rows` joins them
-_TEXTS: Final = Ask(dimensions=2, least=0, most=255, whole=True)
+_TEXTS: Final = ArrayRule(dimensions=2, least=0, most=255, whole=True)
 _MOST: Final = 2**53  # the largest number up to which floats represent all whole numbers exactly
-_CLIENTS: Final = Ask(dimensions=1, least=0, most=_MOST, whole=True)
+_CLIENTS: Final = ArrayRule(dimensions=1, least=0, most=_MOST, whole=True)
 
 # All arrays that a server sends for masks, except the bounds of fixed point
-SENT: Final[Mapping[str, Ask]] = {
+SENT: Final[Mapping[str, ArrayRule]] = {
     f"{PREFIX}{name}": ask
     for ask, names in (
-        (index(3), ("step",)),
-        (index(_MOST), ("number", "d", "needed", "position", "clients")),
+        (index_rule(3), ("step",)),
+        (index_rule(_MOST), ("number", "d", "needed", "position", "clients")),
         (FLAG, ("single",)),
         (_TEXT, ("setup", "stage", "course")),
         (_TEXTS, ("exchanges", "signatures", "firsts", "members", "keys", "shares", "agreed", "columns")),

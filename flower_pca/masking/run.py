@@ -29,7 +29,7 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import WrappedRun
 from flower_pca.core.layer import Layer
-from flower_pca.core.position import Role, in_brief
+from flower_pca.core.position import Role, shortened_history
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking import messages
@@ -81,7 +81,7 @@ class Masked(WrappedRun):
         self._declined = ""
 
     @property
-    def within(self) -> Run:
+    def inner_run(self) -> Run:
         """The inner run, whose messages are masked."""
         return self._run
 
@@ -182,7 +182,7 @@ class Masked(WrappedRun):
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the state of the run between two sums. An unfinished sum is repeated later, after a new set-up."""
         header, arrays = self._run.checkpoint(steps=steps)
-        header |= {"messages": in_brief(self._history), "mask_keepers": sorted(self._keepers)}
+        header |= {"messages": shortened_history(self._history), "mask_keepers": sorted(self._keepers)}
         header["mask_course"] = None if self._course is None else self._course.hex()
         return header, arrays
 
@@ -212,7 +212,7 @@ class Masked(WrappedRun):
         """Begin the upload phase: settle the inner run's message, and choose the layout of the uploads."""
         group.begin(self._taking_part)
         self._phase = Phase.UPLOAD
-        self._carried = self._run.settle(heading=self._heading, needed=group.needed)
+        self._carried = self._run.settled_message(heading=self._heading, needed=group.needed)
         clients, heard = len(self._taking_part), self._heard.issuperset(self._taking_part)
         self._layout = Layout.of(self._run, self._masks, self._carried, self._heading.count, clients, heard=heard)
 

@@ -1054,7 +1054,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
         "scale_": model.frame.scale,
         "total_variance_": model.trace / ddof,
-        "left_out_variance_": model.left_out / ddof,
+        "left_out_variance_": model.residual_squares / ddof,
         "n_samples_": model.n,
         "residuals_": model.residuals[:k] / first,
         "sine_estimate_": model.sine_estimate,

@@ -30,7 +30,7 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import Driven, Watcher
-from flower_pca.core.layer import Who
+from flower_pca.core.layer import ClientIdentity
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.masking.dither import seeded_dither
 from flower_pca.results.pca import PCAResult
@@ -327,11 +327,11 @@ class InProcess:
             bits=self._bits[i] if self._bits else system_bits,
             fixed=self._source,
             dither=partial(seeded_dither, self._seed, i),
-            who=Who(i, getattr(self.clients[i], "site", "")),
+            who=ClientIdentity(i, getattr(self.clients[i], "site", "")),
         )
         return up
 
-    def keep(self) -> tuple[dict[str, Any], Arrays]:
+    def checkpoint_state(self) -> tuple[dict[str, Any], Arrays]:
         """Return the clients' state for a checkpoint: a header that describes the clients, and their memories."""
         memories = {f"{_MEMORY}{i}.{name}": a for i, m in enumerate(self.memories) for name, a in m.items()}
         return {"clients": self._description(), "number": self._number}, memories

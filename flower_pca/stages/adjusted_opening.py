@@ -23,9 +23,9 @@ from flower_pca.base import labels
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import COUNT, FLAG, Ask, Kind, Part, index
+from flower_pca.core.kinds import COUNT, FLAG, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.stage import Arrays, Merge, Stage, end_if
+from flower_pca.core.stage import Arrays, Merge, Stage, status_when
 from flower_pca.rows.covariates import ADJUSTED, INVERSE, count_independent, pseudo_inverse
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -117,7 +117,7 @@ class AdjustedOpening(Stage[AdjustedState]):
     """
 
     name: ClassVar[str] = "adjusted_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "covariates": index(_MOST), _FILLS: FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**Opening.asks, "covariates": index_rule(_MOST), _FILLS: FLAG}
 
     inner: Opening
 
@@ -184,7 +184,7 @@ class AdjustedOpening(Stage[AdjustedState]):
         return replace(state, features=features, total=own, said=said, sites=len(answered))
 
     def status(self, state: AdjustedState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: AdjustedState, model: Model) -> Model:
         return finished(state, self.inner, model)
@@ -323,11 +323,11 @@ class AdjustedSums(Stage[AdjustedSumsState]):
     """
 
     name: ClassVar[str] = "adjusted_summed_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **SummedOpening.asks,
-        "covariates": index(_MOST),
+        "covariates": index_rule(_MOST),
         _FILLS: FLAG,
-        "covariate_reference": Ask(dimensions=1),
+        "covariate_reference": ArrayRule(dimensions=1),
     }
 
     inner: SummedOpening
@@ -414,7 +414,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         return replace(state, features=features, total=own, sites=round(float(total[_SITES])))
 
     def status(self, state: AdjustedSumsState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: AdjustedSumsState, model: Model) -> Model:
         opening = opening_of(state.features)

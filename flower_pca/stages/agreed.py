@@ -24,7 +24,7 @@ from flower_pca.core.algorithm import EmptyStage
 from flower_pca.core.drive import ContinuedRun, Driven
 from flower_pca.core.model import Model
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Failure, Reply, Sum, end_if
+from flower_pca.core.stage import Failure, Reply, Sum, status_when
 from flower_pca.names.columns import Heading, majority_heading
 from flower_pca.names.levels import Coding, source_of
 
@@ -55,7 +55,7 @@ class Naming(EmptyStage[NamingState]):
         return NamingState(answered=True)
 
     def status(self, state: NamingState) -> Status | None:
-        return end_if(state.answered)
+        return status_when(state.answered)
 
 
 @final
@@ -90,7 +90,7 @@ class Agreed(ContinuedRun):
         # The second run is created immediately, because a checkpoint stores the agreed columns but not the names
         # that the sites have sent.
         if self._first.is_finished:
-            self._rest()
+            self._second_run()
         return record
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
@@ -116,7 +116,7 @@ class Agreed(ContinuedRun):
                 self._names[reply.client] = reply.heading.names
                 yield replace(reply, heading=None)
 
-    def _rest(self) -> Driven:
+    def _second_run(self) -> Driven:
         """Return the run with the agreed columns, and create it if the first message has just been answered."""
         if self._run is None:
             values = [self._coding.levels_among(names) for names in self._names.values()]

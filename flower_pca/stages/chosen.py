@@ -118,7 +118,7 @@ class Chosen(ContinuedRun):
         self._restore(run, header, arrays)
         self._said = str(header["said"])
 
-    def _rest(self) -> Driven:
+    def _second_run(self) -> Driven:
         """Return the run with the chosen columns, and create it if the first message has just been answered."""
         if self._run is None:
             model = self._first.position.model

@@ -29,9 +29,9 @@ import numpy as np
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, COUNT, FLAG, ROWS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, FLAG, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, status_when
 from flower_pca.rows import covariates, moves
 from flower_pca.rows.covariates import SITE, Covariates
 from flower_pca.rows.frame import Frame
@@ -50,7 +50,7 @@ from flower_pca.stages.site_share import (
 EXPLAINED: Final = Kind(
     "explained", "sums, squares and products of scores and of columns that the rules name", bound=None
 )
-PLACES: Final = Ask(dimensions=1, least=0, whole=True)
+PLACES: Final = ArrayRule(dimensions=1, least=0, whole=True)
 _OF_COLUMNS: Final = ("sums", "products", "scores", "products_between", "scores_between")
 _OF_SCORES: Final = ("means", "within", "between", "scores", "scores_between")
 _BEFORE: Final = "before_"  # the prefix of sums over the rows before harmonizing
@@ -81,7 +81,7 @@ class Explained(Stage[ExplainedState]):
     """
 
     name: ClassVar[str] = "explain"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "places": PLACES, "before": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK, "places": PLACES, "before": FLAG}
 
     def start(self, model: Model) -> ExplainedState:
         assert model.values is not None
@@ -143,7 +143,7 @@ class Explained(Stage[ExplainedState]):
         return replace(state, total=dict(total), sites=round(float(total["sites"])))
 
     def status(self, state: ExplainedState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: ExplainedState, model: Model) -> Model:
         assert state.total is not None

@@ -27,9 +27,9 @@ from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, Protoc
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.core.kinds import ROWS, VECTOR, Ask, Kind, Part, index
+from flower_pca.core.kinds import ROWS, VECTOR, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer
 from flower_pca.names.columns import enumeration
 from flower_pca.rows.combat import LEAST_ROWS
 from flower_pca.rows.covariates import ADJUSTED, Covariates, pseudo_inverse
@@ -154,7 +154,7 @@ class _Harmonized(Stage[Any]):
 
     def merging(self, state: Any) -> Merge:
         if state.covariates.sigma is None:
-            return add
+            return add_answer
         found: Merge = self.inner.merging(state.features)
         return found
 
@@ -190,10 +190,10 @@ class HarmonizedOpening(_Harmonized):
 
     name: ClassVar[str] = "harmonized_opening"
     State: ClassVar[type] = HarmonizedState
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **Opening.asks,
-        "covariates": index(_MOST),
-        "slopes": Ask(dimensions=2),
+        "covariates": index_rule(_MOST),
+        "slopes": ArrayRule(dimensions=2),
         "grand": VECTOR,
         "sigma": VECTOR,
     }
@@ -211,7 +211,7 @@ class HarmonizedOpening(_Harmonized):
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             before = None if total is None else {name: a for name, a in total.items() if name not in (_SAID, _STILL)}
             said = {} if total is None else total[_SAID]
-            both = add(before, client, reply)
+            both = add_answer(before, client, reply)
             still = {} if total is None else total[_STILL]
             if (len(said) + 1) * len(reply["sums"]) <= SUMMED:
                 said[client] = reply
@@ -268,7 +268,7 @@ class HarmonizedSummedOpening(_Harmonized):
     name: ClassVar[str] = "harmonized_summed_opening"
     needs_rows: ClassVar[bool] = True
     State: ClassVar[type] = HarmonizedSumsState
-    asks: ClassVar[Mapping[str, Ask]] = {**HarmonizedOpening.asks, **SummedOpening.asks}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**HarmonizedOpening.asks, **SummedOpening.asks}
 
     inner: SummedOpening
 

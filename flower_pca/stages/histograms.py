@@ -33,9 +33,9 @@ from flower_pca.base import labels
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, VALUES, Ask, Kind, Part, number
+from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, VALUES, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, status_when
 from flower_pca.names.levels import source_of
 from flower_pca.rows.adjusted import hat_root
 from flower_pca.rows.covariates import ADJUSTED, INVERSE
@@ -182,28 +182,28 @@ class Histograms(Stage[HistogramsState]):
 
     name: ClassVar[str] = "monitor"
     fixed_set: ClassVar[bool] = True  # Counts must come from all clients.
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "Z": BLOCK,
         "variances": VALUES,
         "rest": POSITIVE,
         "values": VALUES,
         "mean_rest": POSITIVE,
-        "rows": number(1.0, MOST_ROWS),
+        "rows": number_rule(1.0, MOST_ROWS),
         "centered": FLAG,
         "deviation": FLAG,
-        "removed": number(0.0, MOST_ROWS),
+        "removed": number_rule(0.0, MOST_ROWS),
         "inverse": MATRIX,
     }
     by_row: ClassVar[bool] = True
 
     def start(self, model: Model) -> HistogramsState:
         removed = int(model.left.get(ADJUSTED, 0))
-        (axes, squares), ddof = model.axes, max(model.n - 1 - removed, 1)
+        (axes, squares), ddof = model.orthonormal_axes, max(model.n - 1 - removed, 1)
         variances = squares / ddof
         k, total = meaningful(variances), model.trace / ddof
         rest = total - float(variances[:k].sum())
         Z, values, beyond = axes[:, :k], np.empty(0), 0.0
-        if "cross" not in model.left and model.sure and model.n >= _LEAST_ROWS + removed:
+        if "cross" not in model.left and model.has_small_angle and model.n >= _LEAST_ROWS + removed:
             assert model.values is not None
             Z = model.columns
             values = np.where(model.values > ROUNDING * model.values[0], model.values, 0.0)
@@ -272,7 +272,7 @@ class Histograms(Stage[HistogramsState]):
         return replace(state, counts=total["counts"], neighbors=int(total["neighbors"]))
 
     def status(self, state: HistogramsState) -> Status | None:
-        return end_if(state.counts is not None)
+        return status_when(state.counts is not None)
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         of = LEFT_OUT if len(state.values) else ROWS

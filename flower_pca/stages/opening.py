@@ -27,10 +27,10 @@ from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.algorithm import EmptyStage
-from flower_pca.core.claims import check_opening, claim
-from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
+from flower_pca.core.claims import check_opening, claim_of_answer
+from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, ArrayRule, Kind, Part, Shape
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stage, end_if
+from flower_pca.core.stage import Arrays, Merge, Stage, status_when
 from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import outlying_sites
@@ -256,7 +256,13 @@ class Opening(Stage[OpeningState]):
     """
 
     name: ClassVar[str] = "opening"
-    asks: ClassVar[Mapping[str, Ask]] = {"peaks": FLAG, "gaps": FLAG, "seed": SEED, "width": WIDTH, "block": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
+        "peaks": FLAG,
+        "gaps": FLAG,
+        "seed": SEED,
+        "width": WIDTH,
+        "block": BLOCK,
+    }
 
     width: int
     judged: bool = True
@@ -334,7 +340,7 @@ class Opening(Stage[OpeningState]):
         return replace(state, total=arrays, said=said)
 
     def status(self, state: OpeningState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         assert state.total is not None
@@ -358,7 +364,7 @@ class Opening(Stage[OpeningState]):
         return after_opening(
             model,
             frame=frame,
-            claims={client: claim(said, frame) for client, said in state.said.items()} if self.judged else {},
+            claims={client: claim_of_answer(said, frame) for client, said in state.said.items()} if self.judged else {},
             answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=d,

@@ -16,7 +16,7 @@ from flower_pca.base import linalg
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, AsksForProduct, Stage, end_if
+from flower_pca.core.stage import Arrays, AsksForProduct, Stage, status_when
 from flower_pca.stages.site_share import with_site_share
 
 # The bound on each column's entry in `_rest` is applied this many times. Each pass uses the sum from the previous pass.
@@ -62,7 +62,7 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:
-        return end_if(state.Y is not None)
+        return status_when(state.Y is not None)
 
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None

@@ -65,10 +65,10 @@ from flower_pca.base.errors import OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.core.algorithm import scaled_up
-from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
+from flower_pca.core.algorithm import scale_up_to_all_rows
+from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import KEY, Arrays, Stage, end_if
+from flower_pca.core.stage import KEY, Arrays, Stage, status_when
 from flower_pca.names.levels import source_of
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.factors import Known, Span, Whole, restoring_factors, weighed_basis
@@ -163,11 +163,11 @@ class Signal(Stage[SignalState]):
     """
 
     name: ClassVar[str] = SIGNAL
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "weights": BLOCK,
         "W": BLOCK,
-        "first": index(_MOST_RANKS),
-        "draws": index(_MOST_DRAWS, least=1),
+        "first": index_rule(_MOST_RANKS),
+        "draws": index_rule(_MOST_DRAWS, least=1),
         "Z": BLOCK,
     }
     by_row: ClassVar[bool] = True
@@ -227,7 +227,7 @@ class Signal(Stage[SignalState]):
         state = replace(state, messages=state.messages + 1)
         if state.search is not None:
             return _search(state, state.search, total)
-        tables = scaled_up(total, "tables", state.n)
+        tables = scale_up_to_all_rows(total, "tables", state.n)
         if state.values is None:
             C = _symmetric(tables[0], len(state.weights))
             values, V = linalg.eigh_descending(C)
@@ -241,7 +241,7 @@ class Signal(Stage[SignalState]):
         return _with_next_message(_count(state, noise))
 
     def status(self, state: SignalState) -> Status | None:
-        return end_if(state.found)
+        return status_when(state.found)
 
     def finish(self, state: SignalState, model: Model) -> Model:
         if state.values is None:  # The number of components was found before the set of clients changed.
@@ -527,7 +527,7 @@ def _noise_factors(state: SignalState) -> Array:
 
 def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     """Return the state after an answer by products: the search continues, or its components are counted."""
-    products = scaled_up(total, "products", state.n)
+    products = scale_up_to_all_rows(total, "products", state.n)
     back, d = _noise_factors(state), len(products)
     by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)
     rounds = search.Q.shape[2] // search.width
@@ -535,7 +535,7 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     search = search.take(by_table * back, more=more)
     if more:
         return replace(state, search=search)
-    squares, found = scaled_up(total, "squares", state.n), search.values()
+    squares, found = scale_up_to_all_rows(total, "squares", state.n), search.values()
     state = _with_search(replace(state, search=search), search, squares, found[0])
     largest = found[1:, 0].reshape(-1, DRAWS)
 

@@ -48,9 +48,9 @@ from flower_pca.base import labels, linalg
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, COUNT, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
+from flower_pca.core.kinds import BLOCK, COUNT, MATRIX, ROWS, VALUES, VECTOR, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage, end_if
+from flower_pca.core.stage import Arrays, Stage, status_when
 from flower_pca.rows.local import LocalData
 
 ERRORS: Final = Kind(
@@ -115,13 +115,13 @@ class Errors(Stage[ErrorsState]):
     """
 
     name: ClassVar[str] = "standard_errors"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "W": BLOCK,
         "gaps": MATRIX,
         "middles": MATRIX,
         "sizes": VALUES,
-        "share": number(0.0, 1.0),
-        "each": number(0.0, 1.0),
+        "share": number_rule(0.0, 1.0),
+        "each": number_rule(0.0, 1.0),
         "roots": VECTOR,
     }
     by_row: ClassVar[bool] = True
@@ -205,7 +205,7 @@ class Errors(Stage[ErrorsState]):
         )
 
     def status(self, state: ErrorsState) -> Status | None:
-        return end_if(state.loadings is not None)
+        return status_when(state.loadings is not None)
 
     def finish(self, state: ErrorsState, model: Model) -> Model:
         assert state.loadings is not None

@@ -24,9 +24,9 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, Ask, Kind, Part
+from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, status_when
 from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -63,7 +63,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     """
 
     name: ClassVar[str] = "private_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {"sums": FLAG, "columns": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"sums": FLAG, "columns": FLAG}
     by_row: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
@@ -117,7 +117,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         return replace(state, moments=total["moments"], clients=int(total["n"]))
 
     def status(self, state: PrivateOpeningState) -> Status | None:
-        return end_if(state.moments is not None)
+        return status_when(state.moments is not None)
 
     def finish(self, state: PrivateOpeningState, model: Model) -> Model:
         assert state.moments is not None
@@ -205,7 +205,7 @@ class SummedOpening(Stage[SummedState]):
     """
 
     name: ClassVar[str] = "summed_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "reference": VECTOR}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**Opening.asks, "reference": VECTOR}
 
     width: int
 
@@ -287,7 +287,7 @@ class SummedOpening(Stage[SummedState]):
         return replace(state, total=merged)
 
     def status(self, state: SummedState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: SummedState, model: Model) -> Model:
         return Opening(width=self.width).finish(opening_of(state), model)

@@ -600,7 +600,7 @@ def _arrays_so_far(run: Driven) -> ArrayRecord | None:
     if Z is None:
         return None
     arrays = {"components": np.ascontiguousarray(fix_signs(Z[:, : run.position.model.k]).T)}
-    model = run.position.model_now(whole=run.roll.whole)
+    model = run.position.current_model(whole=run.roll.whole)
     if run.position.opens and model.split is None:
         arrays["mean"] = np.zeros(model.d) if model.frame.mean is None else model.frame.mean
         if model.frame.scale is not None:
@@ -633,7 +633,7 @@ def _in_order(run: Driven) -> bool:
     This is the case if the run has ended, if the variances are known, or if the product of the covariance matrix and
     the components is known.
     """
-    known = run.position.model_now(whole=run.roll.whole)
+    known = run.position.current_model(whole=run.roll.whole)
     return run.is_finished or known.product is not None or known.values is not None
 
 

@@ -34,7 +34,7 @@ from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, Proto
 from flower_pca.base.history import Round
 from flower_pca.base.options import option
 from flower_pca.core.drive import Driven
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, carried
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, with_traffic
 from flower_pca.masking import messages
 from flower_pca.results.left_out import parted
 from flower_pca.stages.opening import blames_start
@@ -245,7 +245,7 @@ class Nodes:
             # Without this call, the memory could stay in use for many messages.
             gc.collect()
         for answer in answers:
-            yield carried(answer, traffic)
+            yield with_traffic(answer, traffic)
             traffic = Traffic()
 
     def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
@@ -344,13 +344,13 @@ class Nodes:
         """Return the sort key of a node: its lasting key, then its node id. Nodes without a known key come last."""
         return self.keys.get(node, _UNKNOWN), node
 
-    def keep(self) -> tuple[dict[str, Any], Arrays]:
+    def checkpoint_state(self) -> tuple[dict[str, Any], Arrays]:
         """Return the state for a checkpoint: the run's name, the nodes' keys and names, and the nodes with a state."""
         keys, sites = ({str(node): value for node, value in of.items()} for of in (self.keys, self.sites))
         return {"name": self.name, "keys": keys, "sites": sites, "keepers": sorted(self._keepers)}, {}
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Restore the state that `keep` returned, so that the run continues under its earlier name."""
+        """Restore the state that `checkpoint_state` returned, so that the run continues under its earlier name."""
         self.name = str(header["name"])
         self.keys = {int(node): key for node, key in header["keys"].items()}
         self.sites = {int(node): name for node, name in header["sites"].items()}
@@ -457,7 +457,7 @@ class Nodes:
         extra = self.configs.get(wire.kind(message.purpose), {})
         position = self.run.position
         asks: dict[str, Any] = {"asks_names": position.model.heading is None, "alternative": position.alternative}
-        return {"algorithm": position.service, "run": self.name, "extra": extra, **asks}
+        return {"algorithm": position.required_algorithms, "run": self.name, "extra": extra, **asks}
 
     def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
         """Return a node's answer to a message. `reply` is a message, or the reason for a missing reply."""
@@ -658,7 +658,7 @@ class Nodes:
     def _works(self) -> bool:
         """Whether the run has an opening and is past it, so that the failure of a node may affect all other nodes."""
         position = self.run.position
-        return position.opens and not position.opening
+        return position.opens and not position.is_opening
 
 
 def is_ours(message: Message) -> bool:

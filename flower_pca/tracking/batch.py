@@ -19,7 +19,7 @@ from flower_pca.base.errors import OTHER_SERVER, ConfigError, DataError, Protoco
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.core.kinds import Shape
-from flower_pca.core.stage import Arrays, Merge, add
+from flower_pca.core.stage import Arrays, Merge, add_answer
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
@@ -271,10 +271,10 @@ def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     If a client has no rows, its product has no rows, and counts as zero.
     """
     if total is None:
-        return add(None, client, reply)
+        return add_answer(None, client, reply)
     S = total["S"]
     mine = np.array(reply["S"], dtype=np.float64)
-    return add({**total, "S": _in_shape_of(S, mine)}, client, {**reply, "S": _in_shape_of(mine, S)})
+    return add_answer({**total, "S": _in_shape_of(S, mine)}, client, {**reply, "S": _in_shape_of(mine, S)})
 
 
 def _in_shape_of(S: Array, other: Array) -> Array:

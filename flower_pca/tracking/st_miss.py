@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import POSITIVE, Ask
+from flower_pca.core.kinds import POSITIVE, ArrayRule
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
@@ -212,7 +212,7 @@ class RobustTracking(Tracker):
     """
 
     name: ClassVar[str] = "robust_tracking"
-    asks: ClassVar[Mapping[str, Ask]] = {**Tracker.asks, "smallest": POSITIVE}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**Tracker.asks, "smallest": POSITIVE}
 
     smallest_outlier: float | None = None
 

@@ -20,9 +20,22 @@ from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.core.kinds import BLOCK, COLUMNS, COUNT, FLAG, MOST_STEPS, NUMBER, SEED, WIDTH, Ask, Kind, Part, index
+from flower_pca.core.kinds import (
+    BLOCK,
+    COLUMNS,
+    COUNT,
+    FLAG,
+    MOST_STEPS,
+    NUMBER,
+    SEED,
+    WIDTH,
+    ArrayRule,
+    Kind,
+    Part,
+    index_rule,
+)
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stage, add
+from flower_pca.core.stage import Arrays, Merge, Stage, add_answer
 from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, shape_of, with_each
 from flower_pca.tracking.change import Baseline
 from flower_pca.tracking.columns import ColumnsSeen
@@ -92,9 +105,9 @@ class Tracker(Stage[TrackState]):
 
     by_row: ClassVar[bool] = True
     over_air: ClassVar[bool] = True
-    asks: ClassVar[Mapping[str, Ask]] = {
-        "step": index(2**53),
-        "lap": index(MOST_STEPS),
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
+        "step": index_rule(2**53),
+        "lap": index_rule(MOST_STEPS),
         "refine": FLAG,
         "seed": SEED,
         "width": WIDTH,
@@ -217,8 +230,8 @@ class Tracker(Stage[TrackState]):
 
     def merging(self, state: TrackState) -> Merge:
         if state.summed or state.closing:
-            return add
-        return with_each(add_aligned if state.solver is None else add)
+            return add_answer
+        return with_each(add_aligned if state.solver is None else add_answer)
 
     @property
     def additive(self) -> bool:

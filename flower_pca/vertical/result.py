@@ -49,7 +49,7 @@ def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str])
     summed = config.mask is not None
     gaps = config.missing != "error"
     model = Model(
-        n_components=config.begins,
+        n_components=config.first_n_components,
         center=False,  # Each party centers and scales its own columns.
         scale=None,
         seed=config.seed,
@@ -58,9 +58,11 @@ def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str])
         split=ColumnPreparation(config.centered, config.scale, gaps, secrets.token_hex(16)),
     )
     roll = Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed, everyone=True)
-    opening = ColumnsOpening(width=algorithm.width(config.begins))
+    opening = ColumnsOpening(width=algorithm.width(config.first_n_components))
     stages = (opening, algorithm, RayleighRitz(), Loadings())
-    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], config=config.plain())
+    return Run(
+        stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], config=config.plain_settings()
+    )
 
 
 O = TypeVar("O", bound=Array | None)

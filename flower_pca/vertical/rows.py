@@ -143,11 +143,11 @@ class PartyCounts(Layer):
 
     name: ClassVar[str] = PARTIES
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         return replace(message, layers={**message.layers, PARTIES: {}})
 
     @staticmethod
-    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
+    def seal_answer(says: Arrays, work: Work, up: Arrays) -> Arrays:
         return {**up, "n": np.array(1)} if "n" in up else up
 
 

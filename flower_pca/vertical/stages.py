@@ -19,9 +19,9 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, ArrayRule, Kind, Part
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, end_if, stack
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer, status_when, stack_answer
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.opening import after_opening, block_or_drawn, eps_of, precision_of
 from flower_pca.vertical.rows import PartyColumns
@@ -94,18 +94,18 @@ class ColumnsOpening(Stage[ColumnsState]):
 
     def merging(self, state: ColumnsState) -> Merge:
         if state.summed:
-            return add
-        return stack
+            return add_answer
+        return stack_answer
 
     def server(self, state: ColumnsState, total: Any, answered: frozenset[int]) -> ColumnsState:
         if state.summed:
             return replace(state, total=total)
-        sums = functools.reduce(lambda sums, client: add(sums, client, total[client]), total, None)
+        sums = functools.reduce(lambda sums, client: add_answer(sums, client, total[client]), total, None)
         said = {client: float(up["squares"]) for client, up in total.items()}
         return replace(state, total=sums, said=said)
 
     def status(self, state: ColumnsState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: ColumnsState, model: Model) -> Model:
         assert state.total is not None
@@ -154,7 +154,7 @@ class Loadings(Stage[LoadingsState]):
     """
 
     name: ClassVar[str] = "loadings"
-    asks: ClassVar[Mapping[str, Ask]] = {"U": BLOCK, "values": VALUES}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"U": BLOCK, "values": VALUES}
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> LoadingsState:
@@ -188,7 +188,7 @@ class Loadings(Stage[LoadingsState]):
         return replace(state, done=True)
 
     def status(self, state: LoadingsState) -> Status | None:
-        return end_if(state.done)
+        return status_when(state.done)
 
     def finish(self, state: LoadingsState, model: Model) -> Model:
         return model

@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Message
-from flower_pca.core.layer import flat, split
+from flower_pca.core.layer import flatten_layers, split_layers
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import NAMED, PARTIES
 from flower_pca.names.columns import COLUMNS, read_names, write_names
@@ -64,7 +64,7 @@ class Request:
     def every(self) -> Arrays:
         """All arrays of the message. The names of layers' arrays begin with the name of the layer and a dot."""
         if self.layers:
-            return {**self.arrays, **flat(self.layers)}
+            return {**self.arrays, **flatten_layers(self.layers)}
         return self.arrays
 
 
@@ -103,7 +103,7 @@ def write_request(
     arrays = dict(message.arrays_for(client))
     arrays |= {f"frame.{part}": a for part, a in message.frame.arrays.items()}
     if message.layers:
-        arrays = {**packing.pack(arrays, message.layers), **flat(message.layers)}
+        arrays = {**packing.pack(arrays, message.layers), **flatten_layers(message.layers)}
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
@@ -177,7 +177,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # Only the names of layers' arrays contain a dot.
-        arrays, layers = split(arrays, NAMED)
+        arrays, layers = split_layers(arrays, NAMED)
         # This refuses an unknown number of bits before any work is done.
         packing.bits(layers)
     if columns is not None:

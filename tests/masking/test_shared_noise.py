@@ -305,7 +305,7 @@ def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
 
 def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(monkeypatch):
     """A server that takes no round less: at the last one every client refuses, by name."""
-    monkeypatch.setattr(noise.Budget, "write_off", lambda plan, stage, algorithm, why: (plan, algorithm))
+    monkeypatch.setattr(noise.Budget, "after_lost_sum", lambda plan, stage, algorithm, why: (plan, algorithm))
     node = Run(three_lead(5), METHODS[0], n_components=3, dp=shared_budget()).until("unmask", 2)
     node.step(change=spoilt_shares)
     with pytest.raises(ProtocolError) as caught:

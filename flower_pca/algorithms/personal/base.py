@@ -23,9 +23,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative, Progress
-from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, ROW_WIDTH, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, ROW_WIDTH, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
+from flower_pca.core.stage import MARGIN, Arrays, Merge, add_answer, stack_answer
 from flower_pca.layers import single as apart
 from flower_pca.rows.local import LocalData
 
@@ -232,7 +232,7 @@ class Personalized(Iterative[S]):
     earlier run.
     """
 
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "U": BLOCK,
         "b": BLOCK,
         "B": BLOCK,
@@ -341,8 +341,8 @@ class Personalized(Iterative[S]):
 
     def merging(self, state: S) -> Merge:
         if state.start is None or self.init == "projection":
-            return add
-        return stack
+            return add_answer
+        return stack_answer
 
     @property
     def additive(self) -> bool:

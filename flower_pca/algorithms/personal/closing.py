@@ -18,9 +18,9 @@ from flower_pca.algorithms.personal.base import Probe
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, COUNT, FLAG, MEAN_SQUARES, STEPS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, FLAG, MEAN_SQUARES, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
+from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add_answer, stack_answer
 from flower_pca.rows.local import LocalData
 
 OWN: Final = "components"  # the key of the local components in a client's local result
@@ -62,7 +62,7 @@ class PersonalClosing(Stage[ClosingState]):
     """
 
     name: ClassVar[str] = "personal"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "U": BLOCK,
         "b": BLOCK,
         **held_out.ASKS,
@@ -120,8 +120,8 @@ class PersonalClosing(Stage[ClosingState]):
 
     def merging(self, state: ClosingState) -> Merge:
         if state.left["collect"]:
-            return stack
-        return add
+            return stack_answer
+        return add_answer
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
         known = {"Y": MARGIN * model.trace, **Probe.BOUNDS, "error": 0.0, "clients": 1.0}

@@ -38,7 +38,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, ROWS, STEPS, Ask, Kind, Part
+from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, ROWS, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
@@ -316,7 +316,7 @@ class ExactPerPCA(Personalized[ExactState]):
     """
 
     name: ClassVar[str] = "exact_per_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {**Personalized.asks, "steps": STEPS, "back": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**Personalized.asks, "steps": STEPS, "back": FLAG}
     caches: ClassVar[bool] = True
 
     acceleration: str = "lbfgs"

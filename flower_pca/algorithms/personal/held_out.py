@@ -24,7 +24,7 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import FLAG, OWN_WIDTH, Ask, Kind, Part
+from flower_pca.core.kinds import FLAG, OWN_WIDTH, ArrayRule, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.fixed import FixedData
@@ -185,7 +185,7 @@ def _cut(parts: Sequence[Array]) -> Array:
 
 
 AUTO: Final = "auto"
-ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
+ASKS: Final[Mapping[str, ArrayRule]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
 CHOSEN: Final = "chosen"  # the key of the chosen number in a client's memory, and in its last answer
 SHARED: Final = "shared_block"  # the key in `Model.left` of the block that `shared` found and the algorithm starts from
 MOST: Final = 10  # maximum number of local components that a client can choose

@@ -18,7 +18,7 @@ from flower_pca.algorithms.personal.base import Personalized, PersonalState, Pro
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, POSITIVE, SEED, Ask, Kind, Part, index
+from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, POSITIVE, SEED, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
@@ -137,11 +137,11 @@ class PerPCA(Personalized[PerState]):
     """
 
     name: ClassVar[str] = "per_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **Personalized.asks,
         "measure": FLAG,
         "eta": POSITIVE,
-        "choice": index(2, least=1),
+        "choice": index_rule(2, least=1),
         "polar": FLAG,
         "seed": SEED,
     }

@@ -27,7 +27,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.core.kinds import BLOCK, COUNT, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows import folds
@@ -79,7 +79,7 @@ class Shared(Stage[SharedState]):
     """
 
     name: ClassVar[str] = SHARED
-    asks: ClassVar[Mapping[str, Ask]] = {"B": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"B": BLOCK}
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> SharedState:

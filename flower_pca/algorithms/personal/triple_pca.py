@@ -40,7 +40,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array, weighted_median
 from flower_pca.base.shown import brief, shown
-from flower_pca.core.kinds import COUNT, FLAG, NUMBER, STEPS, Ask, Kind, Part, number
+from flower_pca.core.kinds import COUNT, FLAG, NUMBER, STEPS, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
@@ -283,9 +283,9 @@ def _medians(values: Array, counted: Array) -> Array:
     return np.where(counted.any(axis=0), weighted_median(values, counted.astype(np.float64)), 0.0)
 
 
-CUT: Final = number(least=1.0, most=1e6)  # the allowed values of the threshold, in multiples of the noise
+CUT: Final = number_rule(least=1.0, most=1e6)  # the allowed values of the threshold, in multiples of the noise
 _FIRST_STEPS_FACTOR: Final = 10  # factor by which the number of steps is larger for a client without memory
-INNER: Final[Mapping[str, Ask]] = {"cut": CUT, "inner": STEPS}
+INNER: Final[Mapping[str, ArrayRule]] = {"cut": CUT, "inner": STEPS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +356,7 @@ class TriplePCA(ExactPerPCA):
     """
 
     name: ClassVar[str] = "triple_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **{name: ask for name, ask in ExactPerPCA.asks.items() if name != held_out.AUTO},
         **INNER,
     }
@@ -527,7 +527,7 @@ class TripleClosing(PersonalClosing):
     """
 
     name: ClassVar[str] = "triple"
-    asks: ClassVar[Mapping[str, Ask]] = {**PersonalClosing.asks, **INNER, "samples": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**PersonalClosing.asks, **INNER, "samples": FLAG}
     by_row: ClassVar[bool] = True
 
     @staticmethod

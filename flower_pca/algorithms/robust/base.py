@@ -26,7 +26,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Iterating, Iterative
-from flower_pca.core.kinds import Ask, Kind, Part, index
+from flower_pca.core.kinds import ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
@@ -225,7 +225,7 @@ def root_mean_square(model: Model) -> float:
 
 
 # These are the arrays in the message that asks clients to count their entries by size.
-COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}
+COUNTING: Final[Mapping[str, ArrayRule]] = {"top": index_rule(1100, least=-1100)}
 
 
 def counts_message(rms: float) -> Arrays:

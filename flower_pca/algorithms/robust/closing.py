@@ -16,9 +16,9 @@ from flower_pca.algorithms.robust.proof import find_undetermined, refit_undeterm
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BASIS, POSITIVE, ROWS, Ask, Kind, Part, index
+from flower_pca.core.kinds import BASIS, POSITIVE, ROWS, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer
 from flower_pca.rows.local import LocalData
 
 # An entry counts as an outlier if it is further than this many thresholds from the low-rank part.
@@ -74,10 +74,10 @@ class LowRank(Stage[LowRankState]):
     """
 
     name: ClassVar[str] = "low_rank"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "U": BASIS,
         **dict.fromkeys(("lam", "rho", "sigma", "cut"), POSITIVE),
-        "tag": index(2**53, least=-1),
+        "tag": index_rule(2**53, least=-1),
     }
     by_row: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
@@ -163,7 +163,7 @@ class LowRank(Stage[LowRankState]):
 
     def merging(self, state: LowRankState) -> Merge:
         if state.summed:
-            return add
+            return add_answer
         return _add_with_counts
 
     @property
@@ -235,7 +235,7 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
 
 def _add_with_counts(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """Add an answer to the sums, and keep the client's key and its numbers of rows, removed entries and outliers."""
-    sums = add(total, client, reply)
+    sums = add_answer(total, client, reply)
     counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
     keys = np.append(sums.get(_KEYS, np.empty(0, np.uint64)), np.uint64(client))
     lines = np.vstack([sums.get(_CLIENTS, np.empty((0, 3))), np.array(counts, np.float64)])

@@ -44,9 +44,22 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, ROWS, SEED, STEPS, VECTOR, Ask, Kind, Part, index
+from flower_pca.core.kinds import (
+    BLOCK,
+    FLAG,
+    MATRIX,
+    POSITIVE,
+    ROWS,
+    SEED,
+    STEPS,
+    VECTOR,
+    ArrayRule,
+    Kind,
+    Part,
+    index_rule,
+)
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
+from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add_answer
 from flower_pca.rows.local import LocalData
 
 # If the threshold is at most this share of the first threshold, outliers stand out even if V is inaccurate.
@@ -147,7 +160,7 @@ class Task:
                 part |= self._proof(block, V, R, Q)
             else:
                 part |= self._round(block, V, R, regression)
-            sums = add(sums or None, 0, part)
+            sums = add_answer(sums or None, 0, part)
             found.append(V)
         if not self.proving:
             sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C, where C are the clipped residuals
@@ -363,13 +376,13 @@ class ConsensusRPCA(Robust[ConsensusState]):
     """
 
     name: ClassVar[str] = "consensus_rpca"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **COUNTING,
         "U": BLOCK,
         **dict.fromkeys(("lam", "rho", "cut", "start", "share"), POSITIVE),
         "inner_steps": STEPS,
         "seed": SEED,
-        **dict.fromkeys(("tag", "origin"), index(2**53, least=-1)),
+        **dict.fromkeys(("tag", "origin"), index_rule(2**53, least=-1)),
         **dict.fromkeys(("proof", "even"), FLAG),
         "turn": MATRIX,
         "block": BLOCK,
@@ -456,7 +469,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def merging(self, state: ConsensusState) -> Merge:
         if state.attempt is None or state.proving:
-            return add
+            return add_answer
         return state.cache.merging
 
     @property

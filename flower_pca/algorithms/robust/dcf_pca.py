@@ -32,7 +32,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, POSITIVE, ROUNDS, SEED, STEPS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, POSITIVE, ROUNDS, SEED, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
@@ -140,7 +140,7 @@ class DCFPCA(Robust[DCFState]):
     """
 
     name: ClassVar[str] = "dcf_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **COUNTING,
         "U": BLOCK,
         "lam": POSITIVE,

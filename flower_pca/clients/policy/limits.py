@@ -24,7 +24,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import EmptyStage
-from flower_pca.core.kinds import MOST_STEPS, SMALLEST, Ask, Message
+from flower_pca.core.kinds import MOST_STEPS, SMALLEST, ArrayRule, Message
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
@@ -73,7 +73,7 @@ class Demand:
     """
 
     stage: str
-    asks: Mapping[str, Ask]
+    asks: Mapping[str, ArrayRule]
     arrays: Arrays
     tables: frozenset[str]
     masked: bool
@@ -87,7 +87,7 @@ class Demand:
         stage = request.stage
         if masked:
             stage = messages.inner_stage(request.arrays) or ""
-        asks: Mapping[str, Ask] = {}
+        asks: Mapping[str, ArrayRule] = {}
         if stage in registry.STAGES:
             asks = registry.STAGES[stage].asks
         arrays = Message(messages.plain(request.arrays) if masked else request.arrays)

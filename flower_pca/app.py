@@ -123,7 +123,7 @@ def _check_shared_rows(node: Mapping[str, Any], spec: str) -> None:
                 f"The node-config of this node has {guarded[0]}, but no data. Add the node's own data, because whoever "
                 "sends the run knows all random rows that the node would draw."
             )
-        if (size := sources.size_drawn(spec)) > _LARGEST:
+        if (size := sources.largest_drawn_size(spec)) > _LARGEST:
             raise ConfigError(
                 f"A node draws at most {_LARGEST:,} random entries (n d for the rows, and d d for each client), but "
                 f"this run asks for {size:,}. Ask for fewer rows or columns."
@@ -166,14 +166,14 @@ def _whole(
 
     The data are read once in each process, because a worker of a simulation runs many nodes.
     """
-    needed, names = partition.column(deal), columns.split_names(wanted)
+    needed, names = partition.label_column(deal), columns.split_names(wanted)
     beside = () if needed is None else (needed,)
     if names is not None:
         names = tuple(dict.fromkeys([*names, *covariates]))
     every = tuple(dict.fromkeys([*words, *sources.words_among(data, covariates)]))
     table = sources.table(data, beside=beside, columns=names, words=every)
-    parts = partition.make(deal, len(table), clients, beside=table.beside)
-    sites = partition.sites(deal, table.beside, parts)
+    parts = partition.make_parts(deal, len(table), clients, beside=table.beside)
+    sites = partition.site_names(deal, table.beside, parts)
     return lambda i: table.take(parts[i], sites[i]).bare()
 
 

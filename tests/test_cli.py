@@ -60,7 +60,7 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
     assert sorted(file.name for file in out.iterdir()) == ["history.csv", "loadings.csv", "report.html", "result.npz"]
     result, reference = PCAResult.load(out / "result.npz"), pooled([X])
     assert sine(result.components_, reference.components[:3]) <= 1e-8
-    parts = partition.make("dirichlet(0.3)", 150, 4, beside={"y": LABELS})
+    parts = partition.make_parts("dirichlet(0.3)", 150, 4, beside={"y": LABELS})
     shards = [X[part] for part in parts]
     alone = simulate("krylov", shards, n_components=3, tol=1e-10, reconstruction_error=True)
     assert result.components_.tobytes() == alone.components_.tobytes()

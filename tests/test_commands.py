@@ -169,7 +169,7 @@ def test_the_run_configs_set_what_the_app_has():
             assert any(set(given) <= set(home) for home in homes), (page, given)
             given |= run_config.read_options(given.pop("options", ""))
             if "partition" in given:
-                partition.make(given["partition"], 10, 2, beside={"site": np.arange(10) % 2})
+                partition.make_parts(given["partition"], 10, 2, beside={"site": np.arange(10) % 2})
             if "algorithm" in given:
                 registry.make(given["algorithm"])
             for name, value in given.items():

@@ -206,7 +206,7 @@ def _rows_without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]
     from flower_pca.data import partition, sources
 
     beside: tuple[str, ...] = ()
-    if given.partition is not None and (needed := partition.column(given.partition)) is not None:
+    if given.partition is not None and (needed := partition.label_column(given.partition)) is not None:
         beside = (needed,)
     columns = split_names(given.columns)
     table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, gaps=common.gaps_of(given))
@@ -221,7 +221,7 @@ def _rows_without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]
 
 def _read_files(given: argparse.Namespace) -> _Read:
     from flower_pca.data import sources
-    from flower_pca.data.reading import matching, require_matches, stem
+    from flower_pca.data.reading import names_matching, require_matches, file_stem
 
     _, files = sources.files_of(given.data, "*", given.without)
     columns = split_names(given.columns)
@@ -233,9 +233,9 @@ def _read_files(given: argparse.Namespace) -> _Read:
             words = tuple(dict.fromkeys([*given.words, *sources.words_among(str(file), given.covariates)]))
             tables[file] = sources.table(str(file), columns=columns, words=words, gaps=common.gaps_of(given))
         except FlowerPCAError as error:
-            read.leave_out(stem(file), error)
+            read.leave_out(file_stem(file), error)
     require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)
-    dropped = {file: matching(table.columns, given.drop) for file, table in tables.items()}
+    dropped = {file: names_matching(table.columns, given.drop) for file, table in tables.items()}
     tables = {file: table.without(dropped[file]) for file, table in tables.items()}
     without = {file: table for file, table in tables.items() if table.words}
     read.refused += _errors_about_words(given.data, {str(file): table for file, table in tables.items()})
@@ -244,17 +244,17 @@ def _read_files(given: argparse.Namespace) -> _Read:
     # A column that is not numeric at one site is left out at all sites, so that sites keep the same columns.
     unfit = {name for table in tables.values() for name in table.words}
     tables = {file: table.without(unfit) for file, table in tables.items()}
-    read.left_out += [stem(file) for file, table in tables.items() if unfit and not table.names]
+    read.left_out += [file_stem(file) for file, table in tables.items() if unfit and not table.names]
     tables = {file: table for file, table in tables.items() if table.names or not unfit}
     if not tables:
         return read
-    usual = [*tables][sources.usual_table([*tables.values()])]
+    usual = [*tables][sources.position_of_usual_table([*tables.values()])]
     for file, table in tables.items():
         try:
-            alike = sources.like(tables[usual], table, usual, file)
-            read.shards.append(replace(alike, site=stem(file)))
+            alike = sources.with_columns_of(tables[usual], table, usual, file)
+            read.shards.append(replace(alike, site=file_stem(file)))
         except FlowerPCAError as error:
-            read.leave_out(stem(file), error)
+            read.leave_out(file_stem(file), error)
     return read
 
 

@@ -213,7 +213,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     if given.partition is None:
         needed = None
     else:
-        needed = partition.column(given.partition)
+        needed = partition.label_column(given.partition)
     beside, columns = () if needed is None else (needed,), split_names(given.columns)
     covariates = getattr(given, "covariates", ())
     if both := [name for name in covariates if name in given.drop]:
@@ -284,12 +284,12 @@ def _without_sites(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
 
     Only sites that a column has named can match.
     """
-    from flower_pca.data.reading import matching, require_matches
+    from flower_pca.data.reading import names_matching, require_matches
 
     sites = [getattr(shard, "site", "") for shard in shards]
     require_matches("site to leave out", filter(None, sites), patterns)
     named = zip(shards, sites, strict=True)
-    return [shard for shard, site in named if not matching([site], patterns)]
+    return [shard for shard, site in named if not names_matching([site], patterns)]
 
 
 def folder(path: Path, *, data: str) -> Path:
@@ -551,12 +551,12 @@ class Wording:
         if self.data.endswith(")") and not path.exists():
             return spec.with_parameter(self.data, name, value)
         from flower_pca.data import sources
-        from flower_pca.data.reading import ending
+        from flower_pca.data.reading import file_ending
 
         source = "csv"
         if path.is_dir():
             source = "folder"
-        elif (reader := sources.ENDINGS.get(ending(path))) is not None:
+        elif (reader := sources.ENDINGS.get(file_ending(path))) is not None:
             source = reader.__name__
         return f"{source}(path={self.data!r}, {name}={value!r})"
 

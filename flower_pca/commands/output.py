@@ -151,14 +151,14 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
     from flower_pca.data import sources
 
     spare = columns_beside(data, features, gaps)
-    table = sources.table_with(data, features, gaps=gaps)
+    table = sources.table_for_columns(data, features, gaps=gaps)
     called = {
         "id": [name for name in spare if is_called_identifier(name)],
         "site": [name for name in spare if name.casefold() == "site"],
     }
     names = {label: found[0] for label, found in called.items() if found}
     with suppress(ConfigError):  # Some file formats cannot keep columns that are not features.
-        table = sources.table_with(data, features, beside=tuple(names.values()), gaps=gaps)
+        table = sources.table_for_columns(data, features, beside=tuple(names.values()), gaps=gaps)
     known = {label: table.beside[name] for label, name in names.items() if name in table.beside}
     columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in known.items()}
     if table.ids is not None:
@@ -182,7 +182,7 @@ def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) 
     if Path(data).expanduser().is_dir():
         data = str(sources.files_of(data, "*")[1][0])
     known = {"", *map(str, features)}
-    return [name for name in sources.table_with(data, features, gaps=gaps).columns if name not in known]
+    return [name for name in sources.table_for_columns(data, features, gaps=gaps).columns if name not in known]
 
 
 def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]], *, private: bool = True) -> None:

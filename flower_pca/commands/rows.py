@@ -83,7 +83,7 @@ def run_transform(given: argparse.Namespace) -> int:
         with files.replacing_file(path, private=True) as file:
             np.save(file, scores)
     elif kind == ".eigenvec":
-        plink.write_covariates(path, sources.table_with(given.data, wanted, gaps=gaps), scores)
+        plink.write_covariates(path, sources.table_for_columns(given.data, wanted, gaps=gaps), scores)
     else:
         names = [f"component_{j + 1}" for j in range(result.n_components_)]
         names += [f"own_{j + 1}" for j in range(k - len(names))]
@@ -330,7 +330,7 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
     from flower_pca.data import partition
 
     require_whole_rows(given.data, result)
-    needed, found = None if given.partition is None else partition.column(given.partition), ""
+    needed, found = None if given.partition is None else partition.label_column(given.partition), ""
     beside = () if needed is None else (needed,)
     table = _with_ids(given, result, beside)
     if given.partition is None and len(table.parts) < 2:
@@ -361,11 +361,11 @@ def _with_ids(given: argparse.Namespace, result: PCAResult, beside: Sequence[str
     data, features, gaps = given.data, None, common.gaps_of(given)
     if result.columns_needed_ is not None:
         features = [*result.columns_needed_]
-    table = sources.table_with(data, features, beside=beside, gaps=gaps)
+    table = sources.table_for_columns(data, features, beside=beside, gaps=gaps)
     called = [name for name in output.columns_beside(data, features, gaps) if is_called_identifier(name)]
     with suppress(ConfigError):  # Some file formats cannot keep columns that are not features.
         for name in called[:1]:
-            return sources.table_with(data, features, beside=(*beside, name), gaps=gaps).with_ids(name)
+            return sources.table_for_columns(data, features, beside=(*beside, name), gaps=gaps).with_ids(name)
     return table
 
 

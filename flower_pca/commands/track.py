@@ -284,7 +284,7 @@ def _streams(given: argparse.Namespace) -> list[Any]:
     single table are dealt out to the clients.
     """
     from flower_pca.data import partition, sources
-    from flower_pca.data.reading import no_rows
+    from flower_pca.data.reading import no_rows_error
     from flower_pca.hints import faults
     from flower_pca.rows.stream import Stream
 
@@ -298,7 +298,7 @@ def _streams(given: argparse.Namespace) -> list[Any]:
     if count == 1:
         rows = table.joined().bare()
         if not len(rows):
-            raise no_rows(given.data)
+            raise no_rows_error(given.data)
         return deal(rows, given.batch, given.clients or 1)
     if given.clients not in (None, count):
         raise ConfigError(f"The data has {count} clients, not {given.clients}. Leave --clients out.")

@@ -23,18 +23,18 @@ _ALL: Final = "*"
 
 
 @dataclass(frozen=True)
-class Gaps:
+class GapCodes:
     """The words and numbers that stand for a missing value, for each column or pattern of column names."""
 
     of_columns: Mapping[str, tuple[Any, ...]]
 
     @classmethod
-    def of(cls, given: Any) -> Gaps:
+    def from_option(cls, given: Any) -> GapCodes:
         """Return the codes that a user gave: a list for all columns, or a mapping from columns or patterns to lists.
 
         Return no codes for None. Raise a ConfigError for an invalid value.
         """
-        if isinstance(given, Gaps):
+        if isinstance(given, GapCodes):
             return given
         if given is None:
             return cls({})
@@ -86,12 +86,12 @@ def _as_number(code: Any) -> float | str:
     return code.strip()
 
 
-def emptied(table: Table, given: Any) -> Table:
+def with_gaps_as_nan(table: Table, given: Any) -> Table:
     """Return the table with NaN in place of numbers that stand for missing values.
 
     Words that stand for missing values were replaced earlier, when the file was read.
     """
-    gaps = Gaps.of(given)
+    gaps = GapCodes.from_option(given)
     if not gaps:
         return table
     names = table.names or tuple(str(j + 1) for j in range(table.shape[-1]))
@@ -99,11 +99,11 @@ def emptied(table: Table, given: Any) -> Table:
     codes = [np.array(gaps.numbers(name)) for name in names]
     if not any(map(len, codes)):
         return table
-    rows = Emptied(adapters.as_blocks(table.values), codes)
+    rows = RowsWithGaps(adapters.as_blocks(table.values), codes)
     return replace(table, values=rows if adapters.is_stored(table.values) else all_rows(rows))
 
 
-class Emptied(Stored):
+class RowsWithGaps(Stored):
     """The rows of a source, with NaN in place of the numbers that stand for a missing value."""
 
     def __init__(self, source: Blocks, codes: Sequence[Array]) -> None:

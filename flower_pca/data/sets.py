@@ -15,7 +15,7 @@ from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import in_one_line
 from flower_pca.data.partition import sizes_by_weight
-from flower_pca.data.reading import chosen
+from flower_pca.data.reading import chosen_columns
 from flower_pca.names.columns import unusable_columns_error
 from flower_pca.names.table import Table
 
@@ -74,13 +74,13 @@ def hugging_face(
             "and the network connection."
         ) from error
     names = [clean_name(column) for column in loaded.column_names]
-    features, apart, words = chosen(name, names, columns, beside)
+    features, apart, words = chosen_columns(name, names, columns, beside)
     if words:
         raise unusable_columns_error(name, words)
     columns = (*features, *apart)
     spelt = {column: loaded.column_names[names.index(column)] for column in columns}
     numeric = loaded.select_columns([spelt[feature] for feature in features]).with_format("numpy")
-    blocks = {feature: _block(numeric[:][spelt[feature]]) for feature in features}
+    blocks = {feature: _column_as_block(numeric[:][spelt[feature]]) for feature in features}
     bad = {
         feature: f"{_shown_first(block)} in column {feature}"
         for feature, block in blocks.items()
@@ -94,7 +94,7 @@ def hugging_face(
     return Table(np.hstack(list(blocks.values())), features if single else None, beside=values)
 
 
-def _block(values: Any) -> Array:
+def _column_as_block(values: Any) -> Array:
     """Return a column as an n x m array. Each of its n entries may be an array of any shape with m numbers."""
     block = np.asarray(values)
     return block.reshape(len(block), -1)

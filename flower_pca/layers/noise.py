@@ -26,7 +26,7 @@ from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model, Result
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.dp import gaussian
-from flower_pca.dp.certainty import longest
+from flower_pca.dp.certainty import longest_normal_vector
 from flower_pca.dp.drawing import add_noise
 from flower_pca.dp.outlook import Outlook
 from flower_pca.dp.spent import Spent
@@ -214,7 +214,7 @@ class Budget(Layer):
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # `PrivateOpening` sends three parts in one vector, which multiplies the noise by the root of 3.
         deviation = together * self.frame_noise * math.sqrt(3.0)
-        off = deviation * longest(columns) / self.reach
+        off = deviation * longest_normal_vector(columns) / self.reach
         return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.public_ranges))
 
     def complete_state(self, state: Any) -> Any:

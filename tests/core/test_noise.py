@@ -133,10 +133,10 @@ def test_packing_keeps_the_frobenius_norm_and_reads_back():
 
 
 def test_seeded_noise_comes_again_and_differs_between_clients():
-    one, again, other = (drawing.normals((50,), seeded_bits(3, i)) for i in (0, 0, 1))
+    one, again, other = (drawing.draw_normals((50,), seeded_bits(3, i)) for i in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.isin(one, other).any()
-    system = drawing.normals((50,), system_bits), drawing.normals((50,), system_bits)
+    system = drawing.draw_normals((50,), system_bits), drawing.draw_normals((50,), system_bits)
     assert not np.isin(*system).any()
 
 

@@ -161,7 +161,7 @@ def test_under_noise_a_client_keeps_to_its_own_bounds_and_draws_nothing_for_othe
     """Whether noise and entry together keep to a bound, asked again and again, would give the entry."""
     run = Run(FIVE, "ssi(max_rounds=2)", dp=BUDGET).until("upload", 1)
     kept = dict(run.memories[0])
-    monkeypatch.setattr(drawing, "normals", lambda *_: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(drawing, "draw_normals", lambda *_: pytest.fail("noise was drawn"))
     change = {f"mask.bound.{name}": np.array(2.0 if (name, bound) == ("n", 1.0) else bound)}
     with pytest.raises(ProtocolError, match="The bounds of this masked sum do not follow from its noise"):
         answer_to_change(run, 0, change)

@@ -290,7 +290,7 @@ def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float 
         from flower_pca.layers.precision import Precision
 
         layers.append(Precision(bits, fitting))
-    if isinstance(algorithm, HasNumbersByClient) and algorithm.by_client is not None:
+    if isinstance(algorithm, HasNumbersByClient) and algorithm.numbers_by_client is not None:
         from flower_pca.layers.single import Single
 
         layers.append(Single())

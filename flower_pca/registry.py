@@ -162,7 +162,7 @@ _OTHERS: Final = {
     "evaluate": "stages.evaluate:Evaluate",
     "explain": "stages.explained:Explained",
     "names": "stages.agreed:Naming",
-    "medians": "algorithms.median_pca:Medians",
+    "medians": "algorithms.median_pca:MedianVariances",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",

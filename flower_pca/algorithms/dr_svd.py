@@ -134,7 +134,7 @@ class DRSVD(Algorithm[DRSVDState]):
             return {"R": R}, memory
         # The client factors its part again in round 3, because this is cheaper than storing n_i x r numbers. On
         # the same machine, the result of the factorization is identical.
-        return {"B": adjoint(Q @ _within_rank(R, arrays["part"]))}, memory
+        return {"B": adjoint(Q @ _part_in_column_space(R, arrays["part"]))}, memory
 
     def merging(self, state: DRSVDState) -> Merge:
         if state.step == 1:
@@ -170,7 +170,7 @@ class DRSVD(Algorithm[DRSVDState]):
         return state.step
 
 
-def _within_rank(R: Array, part: Array) -> Array:
+def _part_in_column_space(R: Array, part: Array) -> Array:
     """Return the client's part of the orthonormal factor, projected onto the column space of R.
 
     If the block lacks full rank, QR fills Q up with arbitrary columns, which would reveal individual rows.

@@ -53,7 +53,7 @@ class FedOAPMState:
     traces: RandomTraces | None = None
 
     @property
-    def number(self) -> int:
+    def columns_used(self) -> int:
         """The number of columns that the result uses. It is at least k.
 
         The last column is not used, because it serves only to estimate the gap in the spectrum.
@@ -153,7 +153,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         state = FedOAPMState(PowerIteration.start_from(U), k, progress, traces=traces)
         if product is None:
             return state
-        return self._measure(state, product, rounds=0)
+        return self._state_after_product(state, product, rounds=0)
 
     def broadcast(self, state: FedOAPMState) -> Arrays:
         return {"U": state.power.block}
@@ -171,7 +171,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {"Y": data.matmat(arrays["U"])}, memory
 
     def server(self, state: FedOAPMState, total: Arrays, answered: frozenset[int]) -> FedOAPMState:
-        return self._measure(state, total["Y"], rounds=1)
+        return self._state_after_product(state, total["Y"], rounds=1)
 
     def unsent(self, state: FedOAPMState) -> Array:
         # Between two QRs, the block is not orthonormal.
@@ -185,7 +185,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {**super().metrics(state), "lambda_1": state.value}
 
     def finish(self, state: FedOAPMState, model: Model) -> Model:
-        U, product, p = state.power.U, state.power.product, state.number
+        U, product, p = state.power.U, state.power.product, state.columns_used
         leading = U[:, :p]
         others = U[:, p:]
         model = replace(model, basis=leading, product=None, beside=others, beside_product=None)
@@ -193,7 +193,7 @@ class FedOAPM(Iterative[FedOAPMState]):
             return model
         return replace(model, product=product[:, :p], beside_product=product[:, p:])
 
-    def _measure(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
+    def _state_after_product(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, traces = state.power, state.progress, state.traces
         value, last = state.value, state.last
         # If the block is orthonormal, its product yields Ritz values and residuals.
@@ -204,7 +204,7 @@ class FedOAPM(Iterative[FedOAPMState]):
                 _, Z, Y, _ = linalg.rayleigh_ritz(power.block, Y)
                 traces = traces.in_ritz_coordinates(power.block.T @ Z, state.k)
                 power = replace(power, block=Z)
-            p = state.number
+            p = state.columns_used
             block = power.block[:, :p]
             product = Y[:, :p]
             values, _, _, progress = ritz_step(block, product, state.k, progress, rounds=rounds)

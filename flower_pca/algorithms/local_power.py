@@ -1,7 +1,7 @@
 """LocalPower: several local power steps between two messages.
 
 In rounds with several steps, the server aligns all answers with the answer from the client that has the
-most rows, and sums the aligned answers (`_align`). A round with one step equals a round of SSI. `q`
+most rows, and sums the aligned answers (`_aligned_sum`). A round with one step equals a round of SSI. `q`
 returns the number of local steps in the next round.
 """
 
@@ -135,12 +135,12 @@ class LocalPower(Iterative[LocalPowerState]):
             known = LocalPowerState(
                 model.columns, model.columns, None, k, model.number_of_units, SubspaceMovement(), progress, again=True
             )
-            return self._measured(known, model.product, rounds=0)
+            return self._state_after_product(known, model.product, rounds=0)
         return LocalPowerState(Z, Z, None, k, model.number_of_units, SubspaceMovement(), progress)
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
         steps = np.array(self.q(state))
-        return {"Z": state.block, "steps": steps, "aligned": np.array(self._stacks(state))}
+        return {"Z": state.block, "steps": steps, "aligned": np.array(self._needs_single_answers(state))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -162,15 +162,15 @@ class LocalPower(Iterative[LocalPowerState]):
         return up, memory
 
     def merging(self, state: LocalPowerState) -> Merge:
-        if self._stacks(state):
+        if self._needs_single_answers(state):
             return stack_answer
         return add_answer
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
-            return self._measured(state, scale_up_to_all_rows(total, "Y", state.n), rounds=1)
-        if self._stacks(state):
-            Y = self._align(total)
+            return self._state_after_product(state, scale_up_to_all_rows(total, "Y", state.n), rounds=1)
+        if self._needs_single_answers(state):
+            Y = self._aligned_sum(total)
         else:
             # The sum is not scaled to all rows, because only its span is used.
             Y = total["Y"]
@@ -184,7 +184,7 @@ class LocalPower(Iterative[LocalPowerState]):
         return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)
 
     @staticmethod
-    def _measured(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
+    def _state_after_product(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
         """Return the state after the product Y of C and the block has arrived."""
         _, Z, CZ, progress = ritz_step(state.block, Y, state.k, state.progress, rounds=rounds)
         return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
@@ -192,10 +192,10 @@ class LocalPower(Iterative[LocalPowerState]):
     def finish(self, state: LocalPowerState, model: Model) -> Model:
         return replace(model, basis=state.Z, product=state.Y)
 
-    def _stacks(self, state: LocalPowerState) -> bool:
+    def _needs_single_answers(self, state: LocalPowerState) -> bool:
         return self.q(state) > 1 and self.align != "none"
 
-    def _align(self, answers: Stack) -> Array:
+    def _aligned_sum(self, answers: Stack) -> Array:
         """Return sum C_i X_i O_i, in which O_i aligns X_i with the block of the client that has the most rows."""
         largest = max(answers.values(), key=lambda reply: int(reply["n"]))
         base = largest["X"].astype(np.float64)

@@ -123,7 +123,7 @@ class MedianPCA(Average):
 
 
 @dataclass(frozen=True)
-class MediansState:
+class MedianVariancesState:
     """The state of the closing stage.
 
     Attributes
@@ -151,7 +151,7 @@ class MediansState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Medians(Stage[MediansState]):
+class MedianVariances(Stage[MedianVariancesState]):
     """Order the components by the median of the clients' variances along each component, and report this median.
 
     The components are rotated within their span to the Ritz vectors that follow from the geometric median
@@ -166,14 +166,14 @@ class Medians(Stage[MediansState]):
     fixed_set: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
 
-    def start(self, model: Model) -> MediansState:
+    def start(self, model: Model) -> MedianVariancesState:
         known = [model.columns]
         if model.beside is not None:
             known.append(model.beside)
         weights = model.counted or Weights()
-        return MediansState(np.hstack(known), model.columns.shape[1], weights)
+        return MedianVariancesState(np.hstack(known), model.columns.shape[1], weights)
 
-    def broadcast(self, state: MediansState) -> Arrays:
+    def broadcast(self, state: MedianVariancesState) -> Arrays:
         return {"Z": state.Z}
 
     @staticmethod
@@ -184,10 +184,10 @@ class Medians(Stage[MediansState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"n": np.array(data.n), "Y": data.matmat(arrays["Z"])}, memory
 
-    def merging(self, state: MediansState) -> Merge:
+    def merging(self, state: MedianVariancesState) -> Merge:
         return stack_answer
 
-    def server(self, state: MediansState, total: Stack, answered: frozenset[int]) -> MediansState:
+    def server(self, state: MedianVariancesState, total: Stack, answered: frozenset[int]) -> MedianVariancesState:
         replies = total.values()
         images = np.stack([reply["Y"] / float(reply["n"]) for reply in replies])
         weights = state.counted.weights_of(total)
@@ -195,12 +195,12 @@ class Medians(Stage[MediansState]):
         Y = np.tensordot(median_of_points(flat, weights), images, axes=1)
         return replace(state, weights=weights, moments=state.Z.T @ images, Y=Y)
 
-    def status(self, state: MediansState) -> Status | None:
+    def status(self, state: MedianVariancesState) -> Status | None:
         if state.Y is None:
             return None
         return ANSWERED
 
-    def finish(self, state: MediansState, model: Model) -> Model:
+    def finish(self, state: MedianVariancesState, model: Model) -> Model:
         assert state.Y is not None
         assert state.moments is not None
         assert state.weights is not None

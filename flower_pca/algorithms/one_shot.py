@@ -93,9 +93,9 @@ class Average(Algorithm[OneShotState]):
             )
 
     def merging(self, state: OneShotState) -> Merge:
-        return self._gather
+        return self._stack_with
 
-    def _gather(self, total: SideBySide | None, client: int, reply: Arrays) -> SideBySide:
+    def _stack_with(self, total: SideBySide | None, client: int, reply: Arrays) -> SideBySide:
         """Return the stack of columns extended by one answer. The server thus keeps no separate answers."""
         total = total or SideBySide()
         total.add(reply["V"] * np.sqrt(reply["S"]) if self.weighted else reply["V"])

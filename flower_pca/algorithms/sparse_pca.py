@@ -140,13 +140,13 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
             return begun
         _, Z, Y, _ = linalg.rayleigh_ritz(Z, model.product)
         started = replace(begun, block=Z[:, : model.k])
-        return self._measure(started, Y[:, : model.k], rounds=0)
+        return self._state_after_product(started, Y[:, : model.k], rounds=0)
 
     def broadcast(self, state: SparseState) -> Arrays:
         return {"Z": state.block}
 
     def server(self, state: SparseState, total: Arrays, answered: frozenset[int]) -> SparseState:
-        return self._measure(state, total["Y"], rounds=1)
+        return self._state_after_product(state, total["Y"], rounds=1)
 
     def finish(self, state: SparseState, model: Model) -> Model:
         Z, Y = state.Z, state.Y
@@ -160,7 +160,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         each = np.broadcast_to(self.cardinality, Z.shape[1])
         return np.asarray(np.minimum(each, len(Z)))
 
-    def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
+    def _state_after_product(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
         """Return the state after the product of C and the block has arrived."""
         X = state.block
         sizes = np.maximum(self._sizes(Y), state.most)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.algorithms.covariance import unpack
+from flower_pca.algorithms.covariance import unpack_triangle
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import AttackReading, Part
 from flower_pca.core.stage import Arrays, Broadcast
@@ -175,7 +175,7 @@ class ServerView:
 
     def read_whole(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """Return the pair for an answer that is C itself, with the identity as its block."""
-        C = unpack(up[name])
+        C = unpack_triangle(up[name])
         return Pair(np.eye(len(C)), C, exact=True)
 
 

@@ -131,7 +131,9 @@ def alternatives(
         "personalized": [np.vstack([result.components_, result.local_components_of(i)]).T for i in range(len(clients))],
         "indivPCA": [c.leading_eigenpairs(r1 + r)[0].astype(np.float64) for c, r in zip(clients, own, strict=True)],
         "CPCA": [common] * len(clients),
-        "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)],
+        "distPCA": [
+            np.hstack([upload, deflation.local_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)
+        ],
     }
     seen = [LocalData(X).in_frame(frame) for X in _test_or_shards(test, shards)]
     return {

@@ -168,7 +168,7 @@ class HasNumbersByClient(Protocol):
     """An algorithm that may send different numbers to different clients."""
 
     @property
-    def by_client(self) -> Mapping[int | str, int] | None:
+    def numbers_by_client(self) -> Mapping[int | str, int] | None:
         """The number for each client, for example of local components, or None if all clients get the same number."""
 
 
@@ -180,7 +180,7 @@ class ChoosesAlgorithm(Protocol):
     def alternative(self) -> str:
         """The name of the other algorithm. In the opening, the server asks nodes whether they decline to serve it."""
 
-    def settle(self, model: Model) -> tuple[Algorithm[Any], str]:
+    def choose_algorithm(self, model: Model) -> tuple[Algorithm[Any], str]:
         """Return the algorithm with which the run continues, and the reason for this choice."""
 
 
@@ -189,11 +189,11 @@ class ReconsidersChoice(ChoosesAlgorithm, Protocol):
     """An algorithm that may still be replaced during its rounds."""
 
     @property
-    def other(self) -> Algorithm[Any]:
+    def alternative_algorithm(self) -> Algorithm[Any]:
         """The algorithm that may replace this algorithm after some rounds. Its name is `alternative`."""
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
-        """Return the reason for continuing with `other` after these rounds, or "" to keep the chosen algorithm."""
+        """Return the reason for continuing with `alternative_algorithm` after these rounds, or "" to keep the chosen algorithm."""
 
 
 @runtime_checkable
@@ -320,7 +320,7 @@ class Iterative(Algorithm[I]):
         """The tolerance as a number, even if a subclass allows other values of `tol`."""
         return self.tol
 
-    def allowed(self, model: Model) -> Array:
+    def allowed_residuals(self, model: Model) -> Array:
         """Return the largest allowed residual of each component, divided by the first eigenvalue."""
         return np.full(model.k, Progress.begin(self.tolerance, model).tol)
 
@@ -366,7 +366,7 @@ class Iterative(Algorithm[I]):
         tol = Progress.begin(self.tolerance, model).tol
         first = max(float(model.values[0]), np.finfo(float).tiny)
         residuals = model.residuals[: model.k] / first
-        if (residuals > 2.0 * self.allowed(model)).any():
+        if (residuals > 2.0 * self.allowed_residuals(model)).any():
             true = float(residuals.max())
             return Status(
                 Outcome.STALLED, f"the rounds converged, but the true residual {true:.2g} is above tol={tol:.2g}"

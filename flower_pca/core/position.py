@@ -300,7 +300,9 @@ class Position:
             return self
         # The count of rounds continues, as it does after an opening.
         known = replace(self._finish(whole=whole), rounds=self.algorithm.rounds(self.state))
-        now = replace(self, model=known.with_decision("algorithm", why), changed=True).with_algorithm(chooser.other)
+        now = replace(self, model=known.with_decision("algorithm", why), changed=True).with_algorithm(
+            chooser.alternative_algorithm
+        )
         return replace(now, state=now.stage.start(now.model))
 
     def with_algorithm(self, algorithm: Algorithm[Any]) -> Position:
@@ -478,13 +480,13 @@ class Position:
         # The choice depends on the number of components, which a stage BEFORE the algorithm may find.
         if not isinstance(chooser, ChoosesAlgorithm) or self.index + 1 < self.place:
             return self
-        chosen, why = chooser.settle(self.model)
+        chosen, why = chooser.choose_algorithm(self.model)
         model = self.model
         # If the chooser has changed the algorithm, another opening does not undo this, because the change depends on
         # the spectrum, which is the same.
         changed = self.changed and not model.declined
         if changed and isinstance(chooser, ReconsidersChoice):
-            return replace(self, chooser=chooser).with_algorithm(chooser.other)
+            return replace(self, chooser=chooser).with_algorithm(chooser.alternative_algorithm)
         if why:
             model = model.with_decision("algorithm", why)
         return replace(self, chooser=chooser, model=model, changed=changed).with_algorithm(chosen)

@@ -284,7 +284,7 @@ class Run:
         self.position = self.position.with_heading(heading if heading.count else None)
         state = self.position.state
         if isinstance(state, NeedsColumnCount):
-            state = state.of_columns(heading.count)
+            state = state.with_column_count(heading.count)
         self.layers = tuple(layer.divide_noise(needed) for layer in self.layers)
         # The layers are informed first, because a private opening must know how many clients share its noise.
         for layer in self.layers:

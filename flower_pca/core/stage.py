@@ -58,7 +58,7 @@ class NeedsColumnCount(Protocol):
     Under masks, the number comes from the set-up of the masks.
     """
 
-    def of_columns(self, columns: int) -> Any:
+    def with_column_count(self, columns: int) -> Any:
         """Return the state for this number of columns, which all clients have."""
 
 

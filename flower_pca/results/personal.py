@@ -14,7 +14,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.personal.closing import OWN
-from flower_pca.algorithms.personal.triple_pca import Fit, Rows
+from flower_pca.algorithms.personal.triple_pca import Fit, ClientRows
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
@@ -212,8 +212,8 @@ class PersonalResult(PCAResult):
             remedy="Ask for fewer.",
         )
         data = self._rows_to_fit(self._data(X), r)
-        V = deflation.own_basis(data, np.ascontiguousarray(self.components_.T), r)
-        _, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
+        V = deflation.local_basis(data, np.ascontiguousarray(self.components_.T), r)
+        _, V, _, _ = linalg.rayleigh_ritz(V, deflation.covariance_product(data, V))
         return np.ascontiguousarray(linalg.fix_signs(V).T)
 
     def _rows_to_fit(self, data: LocalData, own: int) -> LocalData:
@@ -351,13 +351,13 @@ class TripleResult(PersonalResult):
         return Parts(*map(self._units, parts))
 
     def _rows_to_fit(self, data: LocalData, own: int) -> LocalData:
-        rows, U = Rows.of(data), np.ascontiguousarray(self.components_.T)
-        fit = rows.begin(self.threshold_)
+        rows, U = ClientRows.of_client(data), np.ascontiguousarray(self.components_.T)
+        fit = rows.first_fit(self.threshold_)
         for _ in range(_STEPS):
-            fit = rows.step(fit, U, own, self.threshold_)
-        return rows.less(fit)
+            fit = rows.next_fit(fit, U, own, self.threshold_)
+        return rows.without_outliers(fit)
 
-    def _fit(self, X: Any, client: int | str | Array | None) -> tuple[Rows, Fit]:
-        rows = Rows.of(self._data(X))
+    def _fit(self, X: Any, client: int | str | Array | None) -> tuple[ClientRows, Fit]:
+        rows = ClientRows.of_client(self._data(X))
         basis = np.ascontiguousarray(self._basis(client))
         return rows, rows.project(basis, self.noise_, self.threshold_)

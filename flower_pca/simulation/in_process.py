@@ -267,11 +267,11 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
         d -= len(config.covariates.names)
     checks.components_available(config.n_components, rows, d)
     algorithm = config.algorithm
-    if isinstance(algorithm, HasNumbersByClient) and algorithm.by_client is not None:
+    if isinstance(algorithm, HasNumbersByClient) and algorithm.numbers_by_client is not None:
         from flower_pca.layers import single
 
         single.require(
-            f"local_components of {algorithm.name}", algorithm.by_client, [client.site for client in clients]
+            f"local_components of {algorithm.name}", algorithm.numbers_by_client, [client.site for client in clients]
         )
     if config.dp is not None:
         # If noise would hide all components, the run is refused before it spends any of the privacy budget.

@@ -313,7 +313,7 @@ class TrackState:
             closing=closing,
         )
 
-    def of_columns(self, columns: int) -> TrackState:
+    def with_column_count(self, columns: int) -> TrackState:
         """Return the state with this number of columns, unless the first sum has already shown the number."""
         if self.solver is None:
             return replace(self, d=columns)

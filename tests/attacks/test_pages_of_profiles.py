@@ -20,7 +20,7 @@ from test_profiles import BUDGET, CLAIMS, OPENING, ROW, SHARDS, Foe, X, noise_kn
 from twins import twins
 
 from flower_pca import assembly, client_half, make, registry
-from flower_pca.algorithms.covariance import unpack
+from flower_pca.algorithms.covariance import unpack_triangle
 from flower_pca.cli import main
 from flower_pca.clients.policy.profiles import SETS
 from flower_pca.clients.policy.rules import everything
@@ -176,7 +176,9 @@ HOLDS = {  # For each array of an answer: a check that it is what the page says
     "C Z with the rows centered at the node's own mean": local_product,
     "a basis near the leading eigenvectors of C": basis_near_them,
     "C times a basis near the leading eigenvectors of C": image,
-    "all of C at once": lambda told: told.near(told.C[np.triu_indices(D)]) or error_of(unpack(told.a), told.C) < 1e-7,
+    "all of C at once": lambda told: (
+        told.near(told.C[np.triu_indices(D)]) or error_of(unpack_triangle(told.a), told.C) < 1e-7
+    ),
     "the leading eigenvectors of C": leading_of,
     "the leading eigenvalues of C": eigenvalues,
     "Z'CZ": lambda told: error_of(told.a.T @ told.a, told.block.T @ told.C @ told.block) < 1e-7,

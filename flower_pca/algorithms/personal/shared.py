@@ -106,7 +106,7 @@ class Shared(Stage[SharedState]):
         E = memory.get(_MEMORY_KEY, np.empty((0, 0)))
         if len(E) != data.d:  # This is the first message, or the node has lost its memory.
             most = min(MOST + held_out.MOST, data.d)
-            count, _ = held_out.count(data, most)
+            count, _ = held_out.count_directions(data, most)
             E = data.leading_eigenpairs(count)[0].astype(np.float64)
         up = {"P": E @ (E.T @ B), "clients": np.array(1.0)}
         return up, {**memory, _MEMORY_KEY: E}
@@ -147,11 +147,11 @@ class Shared(Stage[SharedState]):
                 setting="n_components",
             )
         left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
-        decisions = {**model.decisions, "components": _words_of(values, r, state.clients)}
+        decisions = {**model.decisions, "components": _sentence_on_shared(values, r, state.clients)}
         return replace(model, n_components=r, left=left, decisions=decisions)
 
 
-def _words_of(values: Array, r: int, clients: int) -> str:
+def _sentence_on_shared(values: Array, r: int, clients: int) -> str:
     """Return a sentence about the number of shared components, and about the next direction, if there is one."""
     found, of = labels.count(r, "shared component"), labels.count(clients, "client")
     counted = f"{found}: {values[r - 1]:.0%} of {of} have component {r}"

@@ -221,7 +221,7 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(clu
     batches, truth = problem.batches(2), problem.truth[0].T
     problem = moving.corrupted(problem, seed=2)
     later = problem.batches(2)
-    start = moving.near(truth, 0.02, 2).T
+    start = moving.is_within_cut(truth, 0.02, 2).T
 
     def streams() -> list[Stream]:
         first = [b if t == 0 else later[0][t] for t, b in enumerate(batches[0])]

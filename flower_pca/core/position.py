@@ -195,7 +195,7 @@ class Position:
             return Audience.MEMBERS
         if fraction >= 1.0 or self.role is not Role.ALGORITHM:
             return Audience.ANYONE
-        if isinstance(self.state, AsksAllClients) and self.state.everyone:
+        if isinstance(self.state, AsksAllClients) and self.state.asks_all_clients:
             return Audience.ANYONE
         return Audience.SAMPLE
 

@@ -67,7 +67,7 @@ class AsksAllClients(Protocol):
     """The state of a stage that asks all clients in some rounds, even if other rounds ask only a fraction of them."""
 
     @property
-    def everyone(self) -> bool:
+    def asks_all_clients(self) -> bool:
         """Whether the next round asks all clients."""
 
 

@@ -5,7 +5,7 @@ import pytest
 from cases import every
 from scipy.optimize import minimize
 
-from flower_pca.algorithms.robust.huber import Regression, recover, sparse
+from flower_pca.algorithms.robust.huber import Regression, recover, sparse_part
 
 
 def huber_problem(seed, n=6, d=25, p=3, far=0.1):
@@ -62,7 +62,7 @@ def test_rows_are_recovered_from_nothing_under_far_entries(dtype):
 
 
 def test_soft_leaves_what_is_beyond():
-    np.testing.assert_array_equal(sparse(np.array([-3.0, -1.0, 0.5, 2.5]), 1.0), [-2.0, 0.0, 0.0, 1.5])
+    np.testing.assert_array_equal(sparse_part(np.array([-3.0, -1.0, 0.5, 2.5]), 1.0), [-2.0, 0.0, 0.0, 1.5])
 
 
 def test_single_precision_comes_to_rest_as_soon_as_double(monkeypatch):

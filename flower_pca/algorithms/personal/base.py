@@ -201,7 +201,7 @@ class PersonalState:
     progress: Progress
 
     @property
-    def everyone(self) -> bool:
+    def asks_all_clients(self) -> bool:
         """Whether the message goes to all clients even if the run samples clients. Only the first phase needs this."""
         return self.start is not None
 

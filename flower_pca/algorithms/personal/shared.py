@@ -64,7 +64,7 @@ class SharedState(BlockLanczos):
     found: bool = False
 
     @property
-    def everyone(self) -> bool:
+    def asks_all_clients(self) -> bool:
         """True: the message goes to all clients even if the run samples clients."""
         return True
 

@@ -121,7 +121,7 @@ class ClientRows:
         """Return all rows of a client at once, because the residuals of a column are compared with each other."""
         X = np.concatenate(list(data.dense())).astype(np.float64)
         gaps = np.zeros(X.shape, dtype=bool)
-        gaps.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = True
+        gaps.reshape(-1)[base.unseen_entries(data, seed=0, share=0.0).gaps] = True
         return cls(X, gaps)
 
     def first_fit(self, cut: float) -> Fit:
@@ -609,7 +609,7 @@ class TripleClosing(PersonalClosing):
             return {}
         L = fit.L
         S = np.where(fit.far, rows.X - L, 0.0)
-        return {**found, **base.in_own_units(L, S, data.frame)}
+        return {**found, **base.in_data_units(L, S, data.frame)}
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
         return {

@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.robust import base, huber
-from flower_pca.algorithms.robust.attempt import moments
-from flower_pca.algorithms.robust.base import in_own_units, rows_with
+from flower_pca.algorithms.robust.attempt import orthonormal_moments
+from flower_pca.algorithms.robust.base import in_data_units, row_blocks_with
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.algorithms.robust.proof import find_undetermined, refit_undetermined
 from flower_pca.base import linalg
@@ -115,15 +115,15 @@ class LowRank(Stage[LowRankState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, lam = arrays["U"], float(arrays["lam"])
         cut = float(arrays.get("cut", np.inf))
-        unseen, Q = base.unseen(data, seed=0, share=0.0), linalg.orth(U)
+        unseen, Q = base.unseen_entries(data, seed=0, share=0.0), linalg.orth(U)
         far, taken = np.zeros((2, len(U)), dtype=np.int64)
         G = np.zeros((U.shape[1], U.shape[1]))
         weak = np.zeros(2)
         found = []
         start = 0
-        for X, before in rows_with(_memory_of(arrays, memory), data, U.shape[1]):
-            gaps = unseen.of_rows(start, start + len(X))[0]
-            V = _solve(arrays, X, before, gaps)
+        for X, before in row_blocks_with(_recalled_V(arrays, memory), data, U.shape[1]):
+            gaps = unseen.in_rows(start, start + len(X))[0]
+            V = _solve_for_V(arrays, X, before, gaps)
             off = np.abs(X - V @ U.T)
             off.reshape(-1)[gaps] = 0.0
             far += np.sum(off > lam * min(cut, FAR), axis=0)
@@ -150,7 +150,7 @@ class LowRank(Stage[LowRankState]):
         U, lam = memory["U"], float(memory["lam"])
         cut = float(memory.get("cut", np.inf))
         L = memory["V"] @ U.T
-        gaps = base.unseen(data, seed=0, share=0.0).gaps
+        gaps = base.unseen_entries(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
         R.reshape(-1)[gaps] = 0.0  # Missing values have no residual.
         found = {}
@@ -158,8 +158,8 @@ class LowRank(Stage[LowRankState]):
             basis = linalg.orth(U)
             weak, bad = find_undetermined(np.abs(R), basis, lam * cut, gaps)
             found = {"undetermined": weak, "bad_rows": bad}
-        S = huber.sparse(R, lam, cut)
-        return {"V": memory["V"], **in_own_units(L, S, data.frame), **found}
+        S = huber.sparse_part(R, lam, cut)
+        return {"V": memory["V"], **in_data_units(L, S, data.frame), **found}
 
     def merging(self, state: LowRankState) -> Merge:
         if state.summed:
@@ -186,12 +186,12 @@ class LowRank(Stage[LowRankState]):
         # Undetermined rows are missing from G, so G is scaled up as if they were average rows.
         if 0.0 < weak < n:
             G = G * (n / (n - weak))
-        values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
+        values, Z, Y, residuals = linalg.rayleigh_ritz(*orthonormal_moments(state.U, G))
         values = np.maximum(values, 0.0)
         outliers = total["far"].sum() / (n * model.d)
         figures = {"lam": state.lam, "sigma": state.sigma, **state.figures, "outliers": outliers}
         figures |= {"far": total["far"] / n, "taken": total["taken"] / n}
-        figures |= _by_client(total, model.d)
+        figures |= _figures_by_client(total, model.d)
         if np.isfinite(state.cut):
             figures |= {"cut": state.cut, "weak": total["weak"]}
         left = {name: np.array(value) for name, value in figures.items()}
@@ -211,7 +211,7 @@ class LowRank(Stage[LowRankState]):
         )
 
 
-def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
+def _recalled_V(arrays: Arrays, memory: Arrays) -> Array | None:
     """Return the V in a client's memory, or None if it belongs to another basis or to a much higher threshold."""
     lam = float(arrays["lam"])
     late = float(memory.get("lam", lam)) > huber.LATE * lam
@@ -220,14 +220,14 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
     return memory.get("V")
 
 
-def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
+def _solve_for_V(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     """Return V of the rows X for the last basis. If V is None, V is computed without a first guess."""
     U, cut = arrays["U"], float(arrays.get("cut", np.inf))
     lam, rho, start = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
     if V is None:
-        V = huber.recover(X, U, start=start, lam=lam, rho=rho, cut=cut, out=gaps)
+        V = huber.recover(X, U, start=start, lam=lam, rho=rho, cut=cut, left_out=gaps)
     else:
-        V = Regression(U, lam, rho, cut).settle(X, V, gaps)
+        V = Regression(U, lam, rho, cut).minimize(X, V, gaps)
     if np.isfinite(cut):
         return refit_undetermined(X, V, U, gaps, lam=lam, rho=rho, cut=cut)[0]
     return V
@@ -242,7 +242,7 @@ def _add_with_counts(total: Arrays | None, client: int, reply: Arrays) -> Arrays
     return {**sums, _KEYS: keys, _CLIENTS: lines}
 
 
-def _by_client(total: Arrays, d: int) -> Arrays:
+def _figures_by_client(total: Arrays, d: int) -> Arrays:
     """Return the figures for each client in the order of the clients' keys, with counts of entries as shares.
 
     The result is empty if the server has seen only sums.

@@ -21,9 +21,9 @@ from flower_pca.algorithms.robust.base import (
     counts_message,
     counts_reply,
     root_mean_square,
-    rows_with,
+    row_blocks_with,
     scale_start,
-    spread,
+    ordinary_size,
     start_block,
 )
 from flower_pca.algorithms.robust.huber import Regression
@@ -224,10 +224,10 @@ class DCFPCA(Robust[DCFState]):
         own = float(arrays["rho_row"]) * data.n
         for _ in range(int(arrays["steps"])):
             regression, gradient, parts = Regression(U, lam, rho), own * U, []
-            for X, known in rows_with(V, data, U.shape[1]):
+            for X, known in row_blocks_with(V, data, U.shape[1]):
                 assert known is not None
-                part, R = regression.steps(X, known, int(arrays["inner_steps"]))
-                gradient -= regression.clip(R).T @ part.astype(X.dtype, copy=False)
+                part, R = regression.take_steps(X, known, int(arrays["inner_steps"]))
+                gradient -= regression.clip_in_place(R).T @ part.astype(X.dtype, copy=False)
                 parts.append(part)
             V = np.concatenate(parts)
             steep = linalg.norm2(V) ** 2 + own
@@ -247,7 +247,7 @@ class DCFPCA(Robust[DCFState]):
 
     def server(self, state: DCFState, total: Arrays, answered: frozenset[int]) -> DCFState:
         if state.sigma is None:
-            sigma = spread(total["counts"], state.rms)
+            sigma = ordinary_size(total["counts"], state.rms)
             U, progress = state.U, state.progress
             if sigma == 0.0:  # All entries are 0.
                 progress = progress.step(0.0)

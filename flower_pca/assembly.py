@@ -66,13 +66,13 @@ class ScalingOptions(TypedDict, total=False):
     mask: bool | MaskedSums | str | None
 
 
-def channel_of(given: object) -> Layer | None:
+def channel_of(spec: object) -> Layer | None:
     """Return the channel of a spec string such as "air(noise_std=0.1)", or None for an ideal channel."""
-    if given is None:
+    if spec is None:
         return None
     from flower_pca.layers.air import AirChannel
 
-    return AirChannel.of(given)
+    return AirChannel.of(spec)
 
 
 # The keywords of `config` that become parameters of an iterative algorithm
@@ -102,7 +102,7 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
                 f"A PCAConfig already has its settings, so {', '.join(settings)} cannot be given as well. Use "
                 f"dataclasses.replace(config, {next(iter(settings))}=...) instead."
             )
-        return check(algorithm)
+        return check_config(algorithm)
     checks.parameters("simulate()", settings, SimulationOptions.__annotations__)
     made = registry.make(algorithm, **{name: settings[name] for name in _STOPPING if settings.get(name) is not None})
     for name in _STOPPING:
@@ -110,18 +110,18 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
     for name, read in _STRINGS.items():
         if name in settings:
             settings[name] = read(settings[name])
-    return check(PCAConfig(made, **settings))
+    return check_config(PCAConfig(made, **settings))
 
 
-def check(config: PCAConfig, **beside: Any) -> PCAConfig:
+def check_config(config: PCAConfig, **more: Any) -> PCAConfig:
     """Return the configuration after checking that its settings, and the settings in `beside`, work together."""
-    on = {**config.options, **beside}
+    on = {**config.options, **more}
     if not on:
         return config
     algorithm = config.algorithm
     if _has_ranges(config):
         # If the columns are known, `auto` chooses its algorithm now, and the check applies to that algorithm.
-        algorithm, _ = _as_configured(config)
+        algorithm, _ = _first_algorithm(config)
     compatible.check_combination(algorithm, on, registry.ALGORITHMS)
     return config
 
@@ -131,7 +131,7 @@ def _has_ranges(config: PCAConfig) -> bool:
     return config.dp is not None and bool(config.dp.public_ranges)
 
 
-def _as_configured(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
+def _first_algorithm(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
     """Return the algorithm with which the run begins, and the decisions about it, which may be empty.
 
     The decisions give the reason if the run begins with another algorithm or other parameters than requested.
@@ -156,7 +156,7 @@ def _public_frame(config: PCAConfig) -> Frame:
     return Frame(middles, halves, middles if config.missing == "mean" else None)
 
 
-def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outlook | None:
+def noise_forecast(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outlook | None:
     """Return the noise that a privacy budget causes for a table of this size, or None without a budget.
 
     This spends none of the budget.
@@ -165,7 +165,7 @@ def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outl
         return None
     from flower_pca.layers.noise import plan
 
-    budget, _ = plan(config.dp, _as_configured(config)[0], PrivateOpening.name)
+    budget, _ = plan(config.dp, _first_algorithm(config)[0], PrivateOpening.name)
     if config.mask is not None:
         budget = budget.divide_noise(config.mask.quorum(config.mask.neighbor_count(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
@@ -179,14 +179,14 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
     """
     if init is not None:
         starts.refuse_setting(config.algorithm, init)
-        check(config, init=type(init).__name__)
+        check_config(config, init=type(init).__name__)
     if config.variants is not None or config.highly_variable is not None:
         return _run_on_chosen_columns(config, judged=judged)
     if config.categorical is not None:
         if config.columns is None or not config.coding.is_known:
             return _run_on_agreed_columns(config, judged=judged, init=init)
         config = replace(config, columns=config.coding.with_indicators(config.columns))
-    algorithm, decisions = _as_configured(config)
+    algorithm, decisions = _first_algorithm(config)
     if config.partitioned_by == "columns":
         from flower_pca.vertical import result as vertical
 
@@ -196,7 +196,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         bits, tol = config.bits, config.tol
     if config.wire == "auto":
         decisions |= {"wire": why_bits(bits, tol)}
-    layers, budget = _layers(config, algorithm, bits, tol), None
+    layers, budget = _layers_of_run(config, algorithm, bits, tol), None
     if config.dp is not None:
         from flower_pca.layers.noise import plan
 
@@ -204,17 +204,17 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         layers.append(budget)
     entry = registry.entry(type(algorithm))
     plain = partial(entry.opening, judged=judged, bits=bits)
-    opening = _opening(config, algorithm.width(config.first_n_components), budget, plain)
+    opening = _opening_of_run(config, algorithm.width(config.first_n_components), budget, plain)
     if config.harmonize is not None or config.adjust:
-        opening = _beside_covariates(config, opening)
+        opening = _with_covariates(config, opening)
     if config.max_share is not None:
-        opening, capping = _cap(opening, config.max_share)
+        opening, capping = _with_capped_shares(opening, config.max_share)
         layers += capping
     later = [registry.STAGES[stage]() for name, stage in registry.AFTER.items() if getattr(config, name)]
     summed = config.mask is not None
     made = Run(
         (opening, *_component_counters(config), algorithm, entry.closing(), *later),
-        model=_model(config, algorithm, decisions, init),
+        model=_initial_model(config, algorithm, decisions, init),
         roll=Roll(min_nodes=config.min_nodes, fraction=config.fraction, seed=config.seed, summed=summed),
         result=entry.result,
         layers=layers,
@@ -227,18 +227,18 @@ def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | Non
     """Return a run that first asks all nodes for the names of their columns, and then requests columns by name."""
     from flower_pca.stages.agreed import Agreed, Naming
 
-    def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
+    def pca_of_columns(columns: tuple[str, ...], found: Coding) -> AnyRun:
         return run(config.with_coding(found, columns), judged=judged, init=init)
 
-    algorithm, decisions = _as_configured(config)
+    algorithm, decisions = _first_algorithm(config)
     first = Run(
         (Naming(),),
-        model=_model(config, algorithm, decisions, None),
+        model=_initial_model(config, algorithm, decisions, None),
         roll=Roll(opens=False, min_nodes=config.min_nodes, seed=config.seed),
         result=Scaling,
         config=config.plain_settings(),
     )
-    return Agreed(first, coding=config.coding, columns=config.columns, then=then)
+    return Agreed(first, coding=config.coding, columns=config.columns, then=pca_of_columns)
 
 
 def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
@@ -252,7 +252,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
 
     variants, genes = config.variants, config.highly_variable
 
-    def then(columns: tuple[str, ...]) -> AnyRun:
+    def pca_of_columns(columns: tuple[str, ...]) -> AnyRun:
         return run(replace(config, columns=columns, variants=None, highly_variable=None), judged=judged)
 
     def choose(model: Model, names: Columns) -> tuple[Columns, str]:
@@ -268,19 +268,19 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
     if genes is not None:
         first_stage = GeneSums(of_counts=genes.of_counts)
     tests = () if variants is None or variants.hwe is None else (HardyWeinberg(least=variants.hwe),)
-    algorithm, decisions = _as_configured(config)
+    algorithm, decisions = _first_algorithm(config)
     first = Run(
         (first_stage, *tests, ScalingOnly()),
-        model=_model(config, algorithm, decisions, None),
+        model=_initial_model(config, algorithm, decisions, None),
         roll=Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed),
         result=Scaling,
         config=config.plain_settings(),
     )
     what = "variants" if genes is None else "highly_variable"
-    return Chosen(_with_masks(config.mask, first), what=what, choose=choose, then=then)
+    return Chosen(_with_masks(config.mask, first), what=what, choose=choose, then=pca_of_columns)
 
 
-def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float | None) -> list[Layer]:
+def _layers_of_run(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float | None) -> list[Layer]:
     """Return the layers of the run in the order in which they apply, without the noise of a budget."""
     layers: list[Layer] = []
     if config.channel is not None:
@@ -297,7 +297,7 @@ def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float 
     return layers
 
 
-def _opening(config: PCAConfig, width: int, budget: Budget | None, plain: Callable[..., Opening]) -> Stage[Any]:
+def _opening_of_run(config: PCAConfig, width: int, budget: Budget | None, plain: Callable[..., Opening]) -> Stage[Any]:
     """Return the opening for a run with noise, the opening for a run with masks, or `plain` for all other runs."""
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
@@ -306,7 +306,7 @@ def _opening(config: PCAConfig, width: int, budget: Budget | None, plain: Callab
     return plain(width=width)
 
 
-def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
+def _with_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
     """Return an opening that extends `inner` to harmonize sites, or else to remove the effect of covariates."""
     assert isinstance(inner, Opening | SummedOpening)
     if config.harmonize is not None:
@@ -318,7 +318,7 @@ def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
     return AdjustedOpening(inner=inner) if isinstance(inner, Opening) else AdjustedSums(inner=inner)
 
 
-def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
+def _with_capped_shares(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     """Return an opening that caps the weight of each client at this share, and the layers that scale later answers."""
     from flower_pca.layers.max_share import MaxShare
     from flower_pca.stages.weighing import CappedOpening, WeighingOpening
@@ -337,7 +337,9 @@ def _component_counters(config: PCAConfig) -> list[Stage[Any]]:
     return []
 
 
-def _model(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str], init: Start | None) -> Model:
+def _initial_model(
+    config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str], init: Start | None
+) -> Model:
     """Return the model with which a run starts, before its first message."""
     basis, earlier = None, None
     if init is not None:
@@ -459,9 +461,9 @@ def standardizing(
     return _with_masks(masks, Run((opening, ScalingOnly()), model=model, roll=roll, result=Scaling, config=settings))
 
 
-def _with_masks(masks: MaskedSums | None, made: Run) -> AnyRun:
+def _with_masks(masks: MaskedSums | None, run: Run) -> AnyRun:
     if masks is None:
-        return made
+        return run
     from flower_pca.masking.run import Masked
 
-    return Masked(made, masks)
+    return Masked(run, masks)

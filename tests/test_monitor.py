@@ -12,7 +12,7 @@ from scipy import stats
 
 from flower_pca import NotEnoughNodes, PCAConfig, PCAResult, ProtocolError, Table, make, simulate
 from flower_pca.analysis.monitor import Monitor
-from flower_pca.audit.sentences import telling
+from flower_pca.audit.sentences import disclosures_of
 from flower_pca.clients import Rules
 from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
@@ -260,7 +260,7 @@ def test_a_server_that_does_not_say_so_gets_none_either():
 
 
 def test_what_a_node_tells_by_it_is_on_its_operators_page():
-    page = telling(Rules(allow=["krylov", "monitor"]))
+    page = disclosures_of(Rules(allow=["krylov", "monitor"]))
     assert page.served["monitor"] == (
         "the number of rows at each distance from a basis that the server chooses; "
         "how many rows resemble the rows before and after them"

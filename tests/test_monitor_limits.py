@@ -249,7 +249,9 @@ def test_limits_are_order_statistics_where_enough_rows_lie_beyond():
     for level in (0.5, 0.9, 0.99):
         place = int(np.ceil(2000 * level - 1e-9))
         assert not quantiles.is_extended(counts, level)
-        assert quantiles.limit(counts, level) == pytest.approx(np.sort(values)[place - 1], rel=2.0 ** (1 / 256) - 1.0)
+        assert quantiles.limit_at(counts, level) == pytest.approx(
+            np.sort(values)[place - 1], rel=2.0 ** (1 / 256) - 1.0
+        )
 
 
 def test_beyond_them_they_continue_the_tail_by_a_law_with_the_moments_of_the_values():
@@ -260,7 +262,7 @@ def test_beyond_them_they_continue_the_tail_by_a_law_with_the_moments_of_the_val
     law = stats.pearson3(skewness, loc=values.mean(), scale=values.std())
     higher = stats.norm.cdf(stats.t(98).ppf(0.99) * np.sqrt(1.0 + 1.0 / 99.0))
     expected = np.sort(values)[94] * law.ppf(higher) / law.ppf(0.95)
-    assert quantiles.limit(counts, 0.99) == pytest.approx(expected, rel=5e-3)
+    assert quantiles.limit_at(counts, 0.99) == pytest.approx(expected, rel=5e-3)
 
 
 def test_limits_from_few_rows_are_called_a_guess():
@@ -294,7 +296,7 @@ def test_rows_of_a_run_that_lie_furthest_out_are_scored_without_themselves():
     X = rows_with_structure(90, 200)
     X[5, 7] += 9.0
     result = simulate("krylov", np.array_split(X, 2), n_components=3, monitor=True)
-    found = sites.furthest(result, np.array_split(X, 2))
+    found = sites.most_unusual_rows(result, np.array_split(X, 2))
     assert found is not None
     first = found.rows[0]
     assert (first.site, first.row) == (0, 5)

@@ -139,7 +139,7 @@ def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | Non
     return Shares(clients, shared, np.maximum(without - rest, 0.0), rest)
 
 
-def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
+def local_bases(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
     """Return the clients whose own components are known, and these components.
 
     Clients are given by key if their own components are in `local`. Otherwise the components that nodes have sent are

@@ -97,7 +97,7 @@ class Audit:
         """Plot the reconstruction errors and the convergence of the components to an SVG or PNG. Return the path."""
         kind = style.suffix(path)
         drawn = style.figure(SIZE)
-        course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
+        plot_convergence(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
         style.key(drawn)
         with files.replacing_file(path) as file:
             style.write(drawn, file, kind)
@@ -125,7 +125,7 @@ _CURVES: Final = (
 )
 
 
-def course(
+def plot_convergence(
     ax: Axes, worst: Sequence[Leak], convergence: Sequence[Convergence], *, algorithm: str, masked: bool
 ) -> None:
     """Plot the errors of the best-known client after each message, and the convergence of the components."""

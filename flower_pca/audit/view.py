@@ -190,7 +190,7 @@ _READERS: Final[dict[AttackReading, Callable[[ServerView, Arrays, Arrays, str, P
 }
 
 
-def together(pairs: list[Pair | None]) -> Pair | None:
+def pair_of_sums(pairs: list[Pair | None]) -> Pair | None:
     """Return the pair that the server sees in the sum over all clients, or None if their blocks differ."""
     known = [pair for pair in pairs if pair is not None]
     if len(known) < len(pairs) or not all(np.array_equal(pair.Z, known[0].Z) for pair in known):

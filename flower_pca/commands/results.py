@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.analysis.monitor import Monitor, words_of_strangers
+from flower_pca.analysis.monitor import Monitor, warning_of_unknown_sites
 from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
@@ -57,7 +57,7 @@ def run_show(given: argparse.Namespace) -> int:
     else:
         print_result(result, verbose=given.verbose)
         if rotation is not None:
-            heads, cells = rotation.listing(digits=6)
+            heads, cells = rotation.axes_table(digits=6)
             common.table(heads, cells, text=(0, len(heads) - 1))
             sys.stdout.write(f"{rotation.words}\n")
     return 0
@@ -181,7 +181,7 @@ def run_report(given: argparse.Namespace) -> int:
                 "of the rows."
             )
         sites, _ = rows.sites_of(given, result)
-        if strangers := words_of_strangers(result, sites):
+        if strangers := warning_of_unknown_sites(result, sites):
             result = replace(result, hints=(*result.hints, f"{strangers[0].upper()}{strangers[1:]}."))
         result = _by_position(result, list(sites))
         shards = list(sites.values())

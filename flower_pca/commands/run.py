@@ -102,7 +102,7 @@ def run(given: argparse.Namespace) -> int:
     common.enough(config.mask, len(shards))
     rows = sum(shard.shape[0] for shard in shards)
     columns = shards[0].shape[1]
-    seen = assembly.outlook(config, rows=rows, columns=columns, clients=len(shards))
+    seen = assembly.noise_forecast(config, rows=rows, columns=columns, clients=len(shards))
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")

@@ -44,7 +44,7 @@ def add_rules(commands: Any) -> None:
 
 def run_rules(given: argparse.Namespace) -> int:
     """Print what a node with these rules can be made to reveal."""
-    from flower_pca.audit.sentences import telling
+    from flower_pca.audit.sentences import disclosures_of
     from flower_pca.clients.policy.rules import Rules
 
     keys = config(given.rules)
@@ -53,7 +53,7 @@ def run_rules(given: argparse.Namespace) -> int:
     if keys.get("profile") == "masked":
         # The description can be printed before there are any keys.
         keys.setdefault("trusted-keys", _KEYS_NOT_SET)
-    found = telling(Rules.of_node_config(keys))
+    found = disclosures_of(Rules.of_node_config(keys))
     if given.json:
         common.print_json(asdict(found))
         return 0

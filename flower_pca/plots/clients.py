@@ -22,7 +22,7 @@ NAMED: Final = 20
 
 def means(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """Draw the difference between each client's column means and the overall means, in overall standard deviations."""
-    found = sites.of(result, shards, few=_MAPPED)
+    found = sites.compare_sites(result, shards, few=_MAPPED)
     shown = found.order[:_MAPPED]
     style.draw(
         drawn,

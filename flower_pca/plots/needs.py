@@ -46,7 +46,7 @@ PARTS: Final = Requirement(
 )
 TAKEN: Final = replace(PARTS, met=lambda result, shards: PARTS.met(result, shards) or result.clients_ is not None)
 SPACES: Final = Requirement(
-    lambda result, shards: len(groups.spaces(result)[0]) > 1,
+    lambda result, shards: len(groups.local_bases(result)[0]) > 1,
     "needs the local components of at least two clients",
     "Draw the picture from the result of a simulation, before the result is saved.",
 )

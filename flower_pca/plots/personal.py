@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.analysis.groups import distances, embed, shares, spaces
+from flower_pca.analysis.groups import distances, embed, shares, local_bases
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
@@ -60,7 +60,7 @@ def client_map(
 
 def between(drawn: style.Figure, result: PersonalResult) -> None:
     """Draw the distances between the own components of all pairs of clients."""
-    keys, own = spaces(result)
+    keys, own = local_bases(result)
     ax = drawn.subplots()
     _draw_matrix(ax, distances(own), np.arange(len(own)), "client")
     names = _names(result, keys)
@@ -78,14 +78,14 @@ def between(drawn: style.Figure, result: PersonalResult) -> None:
 
 def plane(drawn: style.Figure, result: PersonalResult) -> None:
     """Draw the clients as points whose distances approximate the distances between their own components."""
-    keys, own = spaces(result)
+    keys, own = local_bases(result)
     points = embed(distances(own), dimensions=2)
     _draw_plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
 
 
 def own_first(drawn: style.Figure, result: PersonalResult) -> None:
     """Draw the weights of each client's first own component, with zeros for a client without own components."""
-    keys, own = spaces(result)
+    keys, own = local_bases(result)
     style.draw(
         drawn,
         np.stack([rows[0] if len(rows) else np.zeros(result.n_features_in_) for rows in own]),

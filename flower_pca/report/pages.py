@@ -194,8 +194,8 @@ def of_rotation(rotation: Rotation | None) -> list[str]:
     """Return tables of the rotated components and of their loadings for all columns, or [] without a rotation."""
     if rotation is None:
         return []
-    heads, lines = rotation.listing()
-    columns, loadings = rotation.every()
+    heads, lines = rotation.axes_table()
+    columns, loadings = rotation.all_loadings()
     return [
         html.table("Rotated components", heads, lines, words=[0, len(heads) - 1]),
         html.paragraph(rotation.words, "how"),
@@ -292,7 +292,7 @@ def _table_of_means(result: PCAResult, shards: Sequence[Any]) -> str:
 
     If there are many clients, only the clients with the most unusual means are shown.
     """
-    found = sites.of(result, shards)
+    found = sites.compare_sites(result, shards)
     names, chosen = facts.names_of(result), found.striking[:_COLUMNS]
     order = found.order[: html.SHOWN]
     rows = [
@@ -310,7 +310,7 @@ def _table_of_means(result: PCAResult, shards: Sequence[Any]) -> str:
 
 def _most_unusual_rows(result: PCAResult, shards: Sequence[Any]) -> str:
     """Return the rows farthest beyond the 99 % limits as a table with their main columns, or "" without limits."""
-    found = sites.furthest(result, shards)
+    found = sites.most_unusual_rows(result, shards)
     if found is None:
         return ""
     lines = [

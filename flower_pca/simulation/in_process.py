@@ -275,7 +275,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
         )
     if config.dp is not None:
         # If noise would hide all components, the run is refused before it spends any of the privacy budget.
-        seen = assembly.outlook(config, rows=rows, columns=d, clients=len(clients))
+        seen = assembly.noise_forecast(config, rows=rows, columns=d, clients=len(clients))
         assert seen is not None
         seen.require()
         _LOG.info("%s", seen)

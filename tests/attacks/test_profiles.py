@@ -15,7 +15,7 @@ from twins import D as TWIN_COLUMNS
 from twins import questions, twins
 
 from flower_pca import registry
-from flower_pca.audit.sentences import telling
+from flower_pca.audit.sentences import disclosures_of
 from flower_pca.clients import Rules
 from flower_pca.clients.base import node_rows
 from flower_pca.clients.policy import promises
@@ -84,7 +84,7 @@ class Foe:
 
     def page(self):
         keys = {"trusted_keys": "/k"} if self.profile == "masked" else {}
-        return telling(Rules.of(None, {"profile": self.profile, **keys}))
+        return disclosures_of(Rules.of(None, {"profile": self.profile, **keys}))
 
     def nodes(self, shards=SHARDS, owners="ours", **more):
         """New nodes with nothing in their books."""

@@ -60,7 +60,7 @@ def _load(context: Context) -> Any:
             return Stream(Arrivals(data), who=checks.NODE)
         with marked_private():
             own = Rules.of_node_config(node)
-        words = (*own.columns_of_words, *sources.words_among(data, own.covariate_names))
+        words = (*own.text_columns, *sources.words_among(data, own.covariate_names))
         rows = sources.make(data, words=tuple(dict.fromkeys(words)), ids=own.id_column)
         if own.max_epsilon is not None and getattr(rows, "words", None):
             # With max_epsilon, a column with text counts as numeric, so its cells are read, too.
@@ -77,8 +77,8 @@ def _load(context: Context) -> Any:
                 spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _clients_per_node(context)
             )
             return every[int(node["partition-id"])]
-    free = Rules.of(None, rules_of_simulation(config))
-    words, beside = free.columns_of_words, free.covariate_names
+    free = Rules.with_changes(None, rules_of_simulation(config))
+    words, beside = free.text_columns, free.covariate_names
     with marked_public():  # The run has named these rows, so errors about them may be sent to the server.
         number = int(node["num-partitions"]) * _clients_per_node(context)
         shards = _whole(spec, str(config["partition"]), number, wanted, words, beside)
@@ -189,7 +189,7 @@ def _rules(context: Context) -> Rules:
         given = Rules.of_node_config(context.node_config)
     if _own_rows(context.node_config) is not None:
         return given
-    return Rules.of(given, rules_of_simulation(_settings(context)))
+    return Rules.with_changes(given, rules_of_simulation(_settings(context)))
 
 
 client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)

@@ -86,11 +86,11 @@ def answer(
 
     terms = demands or Demands()
 
-    def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
+    def masked_half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
         work = Work(stage_of(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=terms.shares)
         return _answer(work, says, fixed, dither)
 
-    return client.answer(arrays, says, data, memory, half, terms, dither)
+    return client.answer(arrays, says, data, memory, masked_half, terms, dither)
 
 
 def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSource) -> tuple[Arrays, Arrays]:
@@ -106,15 +106,15 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
             "trackers, and plain rows to all other algorithms."
         )
     if work.stage.draws:
-        work = replace(work, memory={**work.memory, KEY: _key(work, dither)})
+        work = replace(work, memory={**work.memory, KEY: _random_key(work, dither)})
     for layer in on:
         work = layer.read_message(says[layer.name], work)
     if isinstance(work.data, LocalData) and not work.data.n and NOISE not in says:
-        up, after = _without_any_row(work)
+        up, after = _answer_without_rows(work)
     elif fixed is None:
         up, after = work.stage.client(work.arrays, work.data, work.memory)
     else:
-        up, after = _without_rows(work, fixed, by_row=any(layer.by_row for layer in on))
+        up, after = _answer_from_statistics(work, fixed, by_row=any(layer.by_row for layer in on))
     if work.stage.draws:
         # Every message has its own key. A stage that needs this key later keeps a copy under another name.
         after = {name: a for name, a in after.items() if name != KEY}
@@ -123,7 +123,7 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
     return up, {**after, **work.keeps}
 
 
-def _key(work: Work, dither: DitherSource) -> Array:
+def _random_key(work: Work, dither: DitherSource) -> Array:
     """Return four random numbers, from which a stage that draws random numbers can start.
 
     With a seeded `dither`, as in simulations, they depend only on the stage and the shapes of the message's arrays.
@@ -135,7 +135,7 @@ def _key(work: Work, dither: DitherSource) -> Array:
     return dither(hasher.digest())(4)
 
 
-def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:
+def _answer_from_statistics(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:
     """Return the stage's answer and memory at a client that answers from fixed statistics.
 
     Stages and layers that compare rows still get the rows. Warnings of numpy are off, because they would reveal
@@ -148,7 +148,7 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
     return up, after
 
 
-def _without_any_row(work: Work) -> tuple[Arrays, Arrays]:
+def _answer_without_rows(work: Work) -> tuple[Arrays, Arrays]:
     """Return zeros as the answer of a site without rows to a masked sum, and the memory that the site keeps.
 
     Under masks, all clients must agree on whether they keep a memory. Therefore, the site keeps the memory that the

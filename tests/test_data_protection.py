@@ -15,7 +15,7 @@ from flower_pca import cli, keys, registry
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.clients import Rules
 from flower_pca.clients.base import node_rows
-from flower_pca.clients.policy.rules import everything
+from flower_pca.clients.policy.rules import allowed_names
 from flower_pca.commands.trust import config
 from flower_pca.data import sources
 from flower_pca.rows.frame import Frame
@@ -176,7 +176,7 @@ def test_neither_a_result_nor_the_folder_of_a_node_without_a_copy_has_anything_a
     sites = [falling(n, 10, seed=n) + 3.0 for n in (131, 73, 67)]
     for rows in sites:
         rows[::5, 2] = np.nan
-    rules = {"allow": ",".join(everything())}
+    rules = {"allow": ",".join(allowed_names())}
     settings = {"n_components": 2, "missing": "local_mean"}
     if algorithm in ("dcf_pca", "consensus_rpca", "triple_pca"):
         settings["max_rounds"] = 3

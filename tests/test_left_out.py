@@ -303,4 +303,4 @@ def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):
 )
 def test_what_the_system_refuses_is_told_in_its_own_words_and_no_path_is(error, kind):
     said = f"This node cannot answer because of an error ({kind}), which is in its own log. Ask the node's operator."
-    assert words_for_server(error, discreet=True) == said
+    assert words_for_server(error, hides_reasons=True) == said

@@ -15,7 +15,7 @@ from flower_pca.audit.served import kinds_in_run
 from flower_pca.cli import main
 from flower_pca.clients import Rules
 from flower_pca.clients.policy import limits
-from flower_pca.clients.policy.rules import everything
+from flower_pca.clients.policy.rules import allowed_names
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import KINDS, Kind
@@ -32,7 +32,7 @@ NEUTRAL = {
     "sign_key",
     "profile",
 }  # the folders of a node, and the names by which others know it
-EVERY = everything()
+EVERY = allowed_names()
 
 
 def test_every_kind_and_every_rule_has_words():
@@ -48,12 +48,12 @@ def test_every_kind_and_every_rule_has_words():
 def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
     found = disclosures_of(Rules(**rules))
     assert sorted({*found.served, *found.refused} - {"any algorithm"}) == sorted(EVERY)
-    assert {name for name in found.served if name in EVERY} <= Rules(**rules).services
+    assert {name for name in found.served if name in EVERY} <= Rules(**rules).served_algorithms
     for name in found.refused:
         stage = registry.STAGES[name]
         masked, noised = "masked_only" in rules, "max_epsilon" in rules
         refused = (masked and not stage().additive) or (noised and not stage.bounded)
-        assert refused or name not in Rules(**rules).services
+        assert refused or name not in Rules(**rules).served_algorithms
 
 
 def test_the_tables_of_the_page_name_every_rule():
@@ -226,7 +226,7 @@ def test_scaling_alone_brings_out_no_products():
 @every("masked", [False, True])
 def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, masked):
     """The kinds that are worked out from the stages alone, beside those of the messages of a small run."""
-    if name in registry.EXTRA_STAGES or (masked and not limits.adds_up(name)):
+    if name in registry.EXTRA_STAGES or (masked and not limits.has_additive_answers(name)):
         return
     transport = Shards([LocalData(np.random.default_rng(i).standard_normal((40, 6)) + 3.0) for i in range(3)])
     if name in registry.TRACKERS:

@@ -31,8 +31,10 @@ def test_every_rule_is_in_the_docs_under_both_of_its_names(name):
 def test_rules_as_an_object_as_keywords_and_of_a_node_config_are_the_same():
     given = {"min_rows": 5, "masked_only": True, "allow": ["ssi", "faps"]}
     config = {"min-rows": 5, "masked-only": True, "allow": " ssi,faps, ", "data": "/x.npy", "partition-id": 3}
-    assert Rules(**given) == Rules.of(None, given) == Rules.of_node_config(config)
-    assert Rules.of(Rules(min_rows=7, masked_only=True), {"min_rows": 5}) == Rules(min_rows=5, masked_only=True)
+    assert Rules(**given) == Rules.with_changes(None, given) == Rules.of_node_config(config)
+    assert Rules.with_changes(Rules(min_rows=7, masked_only=True), {"min_rows": 5}) == Rules(
+        min_rows=5, masked_only=True
+    )
     assert Rules.of_node_config({}) == Rules()
 
 

@@ -10,7 +10,7 @@ from flower_pca import registry
 from flower_pca.audit.served import served_row_comparers, has_noise, kinds_of_answers, allows_peaks, reason_not_served
 from flower_pca.base import labels
 from flower_pca.clients.policy import promises, small_cells
-from flower_pca.clients.policy.rules import TELLS, Rules, everything
+from flower_pca.clients.policy.rules import TELLS, Rules, allowed_names
 from flower_pca.core.kinds import KINDS, Kind
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}
@@ -330,20 +330,20 @@ LASTING: Final = (
     ),
     DisclosureSentence(
         ("max_groups", "max_dropouts"),
-        lambda r: r.counts_groups,
+        lambda r: r.limits_groups,
         "In all runs together, this node is in sums over at most {groups} of nodes, with {gone} of a group missing. "
         "Only a member that has left for good, by flower-pca leave, is not counted as missing.",
     ),
     DisclosureSentence(
         ("max_dropouts",),
-        lambda r: r.masked_only and not r.counts_groups,
+        lambda r: r.masked_only and not r.limits_groups,
         "The server can learn how large this node's answers are, because it sees whether they keep to the bounds that "
         "it sets for masked sums. max_dropouts limits how often.",
         left_open=True,
     ),
     DisclosureSentence(
         ("max_groups", "max_dropouts"),
-        lambda r: r.masked_only and not r.counts_groups,
+        lambda r: r.masked_only and not r.limits_groups,
         "The server can compute this node's own answers as differences of sums with and without this node, or over "
         "other groups. max_groups and max_dropouts limit these sums.",
         left_open=True,
@@ -553,7 +553,7 @@ def _kinds_in_words(found: frozenset[Kind]) -> str:
 
 def disclosures_of(rules: Rules) -> Disclosures:
     """Return what a server can learn from a node under these rules."""
-    every = everything()
+    every = allowed_names()
     refused = {name: why for name in every if (why := reason_not_served(rules, name))}
     contents = {name: kinds_of_answers(rules, name) for name in every if name not in refused}
     # What all algorithms reveal, such as the parts of the opening, is listed once for all of them.
@@ -570,8 +570,8 @@ def disclosures_of(rules: Rules) -> Disclosures:
     given = {f.name: getattr(rules, f.name) for f in fields(rules) if getattr(rules, f.name) != f.default}
     return Disclosures(
         rules={name: str(value) for name, value in given.items()},
-        profile=promises.promise(rules),
-        weaker=tuple(promises.weaker(rules).values()),
+        profile=promises.promises_of(rules),
+        weaker=tuple(promises.weaker_rules(rules).values()),
         seen=tuple(line.words_for(rules) for line in lines if line in SEEN and not line.left_open),
         served=served,
         refused=refused,

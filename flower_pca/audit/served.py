@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
-from flower_pca.clients.policy.rules import Rules, everything
+from flower_pca.clients.policy.rules import Rules, allowed_names
 from flower_pca.core.kinds import ArrayRule, Kind, Part
 from flower_pca.core.stage import Stage
 from flower_pca.stages.opening import Opening
@@ -29,11 +29,11 @@ _NUMBERS: Final = 8  # If a whole number has at most this many possible values, 
 
 def reason_not_served(rules: Rules, name: str) -> str:
     """Return the reason why a node with these rules does not serve an algorithm, or "" if it does."""
-    if name not in rules.services:
+    if name not in rules.served_algorithms:
         if rules.allow is None:
             return "Answers compare rows, which only the rule allow can permit."
         return "The rule allow does not permit this."
-    if rules.masked_only and not limits.adds_up(name):
+    if rules.masked_only and not limits.has_additive_answers(name):
         return "Answers cannot be summed, and masked_only requires sums."
     if has_noise(rules) and not registry.STAGES[name].bounded:
         return "Noise cannot cover the answers, and the rules require noise."
@@ -42,7 +42,7 @@ def reason_not_served(rules: Rules, name: str) -> str:
 
 def has_noise(rules: Rules) -> bool:
     """Return whether a node with these rules answers only runs with noise."""
-    return rules.floor is not None
+    return rules.noise_floor is not None
 
 
 def kinds_of_answers(rules: Rules, name: str) -> frozenset[Kind]:
@@ -63,7 +63,7 @@ def kinds_in_run(name: str, *, masked: bool = False, noised: bool = False) -> fr
     found = set[tuple[Kind, bool]]()
     for stage in _stages_of_run(name, masked, noised):
         for arrays, parts in _possible_answers(stage):
-            if masked and limits.bare(stage.name, arrays):
+            if masked and limits.has_no_meaning_in_sum(stage.name, arrays):
                 continue  # A node refuses this under masks.
             if name in registry.OPENING_ONLY and _requests_products(stage, arrays):
                 continue  # A node refuses products in runs without an algorithm.
@@ -166,4 +166,4 @@ def allows_peaks(rules: Rules) -> bool:
 
 def served_row_comparers(rules: Rules) -> list[str]:
     """Return the algorithms that the node serves and that compare rows."""
-    return [name for name in everything() if registry.STAGES[name].by_row and not reason_not_served(rules, name)]
+    return [name for name in allowed_names() if registry.STAGES[name].by_row and not reason_not_served(rules, name)]

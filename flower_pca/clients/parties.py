@@ -22,7 +22,7 @@ _NEWEST: Final = "party columns"  # the cache key of the most recent PartyColumn
 _OPERATOR: Final = "Ask the node's operator."
 
 
-def check(request: wire.Request, rules: Rules) -> None:
+def check_request(request: wire.Request, rules: Rules) -> None:
     """Refuse a message about columns if the node's rules or the layout do not allow it.
 
     A message about rows is refused if the node takes part only in runs over columns.
@@ -117,7 +117,7 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
     return data.measured.cached_if(_NEWEST, lambda columns: columns.split == split, lambda: newest.with_salt(split))
 
 
-def names_of(data: LocalData | Stream) -> dict[str, object]:
+def names_for_result(data: LocalData | Stream) -> dict[str, object]:
     """Return the names for a node's own result: its columns, and in a run over columns also the ids of its people."""
     if isinstance(data, PartyColumns):
         return {"columns": data.data.names, "rows": data.data.table.ids}

@@ -92,8 +92,8 @@ def _accept_departure(given: argparse.Namespace, keys: dict[str, Any]) -> int:
             f"{given.consent} cannot be read. Name the file that the leaving site has written."
         ) from error
     name = identity.who_leaves(line, rules.trusted_keys)
-    own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
-    shared = [path for path in folders.ledgers_beside(own) if ledger.summed_with(path, name.hex())]
+    own = folders.ledger_file(rules.memory_dir, folders.data_name_of(rules.data_name, partition))
+    shared = [path for path in folders.ledgers_beside(own) if ledger.has_summed_with(path, name.hex())]
     key = identity.printable(name)
     if not shared:
         raise ConfigError(
@@ -102,7 +102,7 @@ def _accept_departure(given: argparse.Namespace, keys: dict[str, Any]) -> int:
         )
     if given.yes:
         for path in shared:
-            ledger.leave(path, name.hex())
+            ledger.record_departure(path, name.hex())
     done = f"This node continues without the node of the key {key}, in {labels.count(len(shared), 'ledger')}. {_OTHERS}"
     _print_outcome(given, _REVEALED.format(whose="its", which="its rows"), done, key=name.hex())
     return 0

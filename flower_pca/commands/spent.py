@@ -48,7 +48,7 @@ def run(given: argparse.Namespace) -> int:
             "These rules limit nothing over all runs, so nothing is spent. Give the node's --node-config, for example "
             "\"memory-dir='/var/lib/pca' max-epsilon=1.0 max-delta=1e-6\"."
         )
-    own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
+    own = folders.ledger_file(rules.memory_dir, folders.data_name_of(rules.data_name, partition))
     if rules.memory_dir is not None and not own.parent.is_dir():
         raise ConfigError(
             f"There is no folder {own.parent}, so it is unknown how much is spent. Give the memory-dir of the node."

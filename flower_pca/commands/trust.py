@@ -268,12 +268,12 @@ def add_forget(commands: Any) -> None:
 
 def run_forget(given: argparse.Namespace) -> int:
     """Print what can be erased, and erase it if --yes is given."""
-    from flower_pca.clients.storage.erasure import HOLDS, USUAL, Shelf
+    from flower_pca.clients.storage.erasure import HOLDS, USUAL, NodeFiles
 
     if given.checkpoint is not None:
         return _erase_checkpoint(given)
     rules, partition = rules_and_partition(config(given.rules))
-    shelf = Shelf(rules, partition)
+    shelf = NodeFiles(rules, partition)
     kinds = tuple(given.what or USUAL)
     for kind in kinds:
         checks.choice("--what", kind, tuple(HOLDS))

@@ -214,11 +214,11 @@ class _Server:
 def _app_of_nodes(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """Return the ClientApp of all virtual nodes. Its rules allow everything, because a simulation has no real sites."""
     from flower_pca.clients import Rules, client_app
-    from flower_pca.clients.policy.rules import everything
+    from flower_pca.clients.policy.rules import allowed_names
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
-    free = Rules.of(
-        None, {"allow": everything(), "missing": "mean", "split_columns": "any", "covariates": "any", **rules}
+    free = Rules.with_changes(
+        None, {"allow": allowed_names(), "missing": "mean", "split_columns": "any", "covariates": "any", **rules}
     )
 
     def hosts(context: Any) -> Sequence[int]:

@@ -14,7 +14,7 @@ import pytest
 from dishonest import NUMBERS, Node, RefusedError, Sums
 
 from flower_pca import Stream, assembly, make, registry
-from flower_pca.clients.policy.rules import everything
+from flower_pca.clients.policy.rules import allowed_names
 from flower_pca.core import kinds
 from flower_pca.core.drive import rounds
 from flower_pca.masking import messages
@@ -184,7 +184,7 @@ def test_the_sample_has_messages_of_every_stage(genuine_messages):
 @pytest.mark.slow
 def test_a_message_without_an_array_that_it_needs_is_refused_by_name(genuine_messages):
     """Of every stage, each array of each message left out: answered, or refused for what the stage reads."""
-    refused, rules = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}
+    refused, rules = {}, {"allow": allowed_names(), "missing": "mean", "split_columns": "any"}
     for (algorithm, stage), kept in genuine_messages.items():
         for arrays in kept:
             for name in arrays:
@@ -233,7 +233,7 @@ def by_names(genuine_messages):
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 def test_an_array_of_another_type_or_shape_is_refused_by_its_kind(genuine_messages):
     """Each array of every stage, one at a time: answered, or refused for what it is."""
-    refused, rules, seen = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}, set()
+    refused, rules, seen = {}, {"allow": allowed_names(), "missing": "mean", "split_columns": "any"}, set()
     for algorithm, stage, arrays in by_names(genuine_messages):
         frame = Frame(split=SPLIT if stage in vertical.BOTH else None)
         node = Node(0, Stream(GAPPY, batch=20) if algorithm in registry.TRACKERS else X, **rules)
@@ -317,7 +317,7 @@ def test_mutated_messages_are_answered_or_refused(seed, genuine_messages, monkey
             continue
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
         counted = {} if tracked or rng.random() < 0.9 else {"max_columns": 100 * D}
-        rules = {"allow": everything(), "missing": "mean", "split_columns": "any", **counted}
+        rules = {"allow": allowed_names(), "missing": "mean", "split_columns": "any", **counted}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
         split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None
         beside = Covariates(()) if stage.startswith(("adjusted", "harmonized")) else None
@@ -364,6 +364,6 @@ def at_every_phase():
                 states[phase] = dict(self.nodes[0].context.state)
             return super().send(i, arrays, frame)
 
-    nodes = [Node(i, X + i, allow=everything()) for i in range(3)]
+    nodes = [Node(i, X + i, allow=allowed_names()) for i in range(3)]
     Watched(nodes, run="fuzz").product(U)
     return nodes[0], asked, states

@@ -164,7 +164,7 @@ def test_stages_that_read_rows_are_served_only_if_named(name):
     assert "counts" in Node(0, X, allow=[name]).ask(name, message)
     with pytest.raises(RefusedError, match="compare single rows"):
         Node(0, X).ask("low_rank", {}, algorithm="krylov")
-    assert Rules(allow=[name]).services == {name}
+    assert Rules(allow=[name]).served_algorithms == {name}
     served = ConsensusRPCAClient(X, context=Context(1, 1, {"partition-id": 0}, RecordDict(), {}))
     assert served.get_properties({})["algorithms"] == "consensus_rpca"
 

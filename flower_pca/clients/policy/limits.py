@@ -55,7 +55,7 @@ _OPENINGS: Final = (
 
 
 @dataclass(frozen=True)
-class Demand:
+class RequestedArrays:
     """The stage and the arrays of a message, with the stage's own description of the arrays.
 
     Attributes
@@ -81,7 +81,7 @@ class Demand:
     __repr__ = brief
 
     @classmethod
-    def of(cls, request: wire.Request) -> Demand:
+    def of_request(cls, request: wire.Request) -> RequestedArrays:
         """Return the demand of a message."""
         masked = request.stage == messages.STAGE
         stage = request.stage
@@ -116,7 +116,7 @@ class Demand:
             ask = self.asks[name]
             for one in a if ask.each and name in self.tables and a.ndim == 1 else [a]:
                 if wrong := ask.fault(np.asarray(one)):
-                    raise _malformed(name, wrong)
+                    raise _malformed_error(name, wrong)
         loops = [name for name in self.arrays if self.asks[name].repeats]
         # The steps of nested loops multiply, so their product can be too large although each number is in its range.
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
@@ -131,7 +131,7 @@ class Demand:
         most = max(d or 0, WIDEST)
         for name, a in self.arrays.items():
             ask = self.asks[name]
-            columns = self._columns(name)
+            columns = self._columns_needed(name)
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
                 raise ProtocolError(
                     f"The array {name} of the server's message asks for {labels.count(columns, 'column')}, but this "
@@ -149,7 +149,7 @@ class Demand:
                     f"The array {name} of the server's message has entries above {LONGEST:g}. {OTHER_SERVER}"
                 )
             if ask.makes_columns and d is not None and n is not None:
-                room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
+                room = widest_block(n, d, blocks_at_once=_BLOCKS[self.masked or ask.own])
                 if min(columns, n if ask.of_rows else d) > room:
                     raise ProtocolError(
                         f"The array {name} of the server's message asks for {labels.count(columns, 'column')}, but "
@@ -166,7 +166,7 @@ class Demand:
             length = int(self.arrays[name])
             if d is not None:
                 require_columns(length, d, Stream.WHO)
-            others = [self._columns(other) for other in self.arrays]
+            others = [self._columns_needed(other) for other in self.arrays]
             width = min(max([1, *others]), length)
             if d is None and 8 * _BLOCKS[self.masked] * length * width > SPARE:
                 columns = labels.count(width, "column")
@@ -175,7 +175,7 @@ class Demand:
                     f"node has seen no rows yet and does not reserve so much memory. {OTHER_SERVER}"
                 )
 
-    def _columns(self, name: str) -> int:
+    def _columns_needed(self, name: str) -> int:
         """Return how many columns an array has or asks the node to make. The number is 0 for all other arrays."""
         a = self.arrays[name]
         if a.ndim == 2:
@@ -187,7 +187,7 @@ class Demand:
     @property
     def asks_for_products(self) -> bool:
         """Whether the message asks for products, and not only for means, deviations and counts."""
-        return any(self._columns(name) or self.arrays[name].ndim == 2 for name in self.arrays)
+        return any(self._columns_needed(name) or self.arrays[name].ndim == 2 for name in self.arrays)
 
     @property
     def takes_squares(self) -> bool:
@@ -199,12 +199,12 @@ class Demand:
         return any(part.kind.square for part in parts.values())
 
 
-def _malformed(name: str, wrong: tuple[str, str]) -> ProtocolError:
+def _malformed_error(name: str, wrong: tuple[str, str]) -> ProtocolError:
     rule, got = wrong
     return ProtocolError(f"The array {name} of the server's message must be {rule}, but {got}. {OTHER_SERVER}")
 
 
-def check(request: wire.Request) -> None:
+def check_numbers(request: wire.Request) -> None:
     """Refuse a message with numbers that no strategy sends, before the node uses them."""
     for name, a in {**request.every, **request.frame.arrays}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
@@ -225,7 +225,7 @@ def check(request: wire.Request) -> None:
             raise ProtocolError(
                 f"The array {name} of the server's message has entries above {LARGEST:g}. {OTHER_SERVER}"
             )
-    if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
+    if request.frame.arrays and RequestedArrays.of_request(request).stage in _OPENINGS:
         # An opening's products are always computed from raw rows, so its other results must be about raw rows, too.
         raise ProtocolError(
             "The opening of a run needs raw rows, but the server's message centers, scales or adjusts them: "
@@ -242,8 +242,8 @@ def check_arrays(request: wire.Request) -> None:
             )
         for name, ask in messages.SENT.items():
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
-                raise _malformed(name, wrong)
-    demand = Demand.of(request)
+                raise _malformed_error(name, wrong)
+    demand = RequestedArrays.of_request(request)
     if demand.stage:
         client_half.stage_of(demand.stage)  # This refuses an unknown stage by name.
     demand.check()
@@ -255,7 +255,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     The node has n rows of d columns. For a stream, n is None, and d is None until the first batch.
     """
     _check_frame(request, d)
-    demand = Demand.of(request)
+    demand = RequestedArrays.of_request(request)
     known = None
     if n is None:
         demand.check_length(d)
@@ -269,18 +269,18 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
         )
 
 
-def widest(n: int, d: int, *, made: int) -> int:
+def widest_block(n: int, d: int, *, blocks_at_once: int) -> int:
     """Return the maximum width of a block at a node with n rows of d columns, if `made` such blocks exist at once."""
-    return (16 * n * d + SPARE) // (8 * d * made)
+    return (16 * n * d + SPARE) // (8 * d * blocks_at_once)
 
 
-def widest_of(request: wire.Request) -> Widest:
-    """Return a function that takes n and d and returns the limit from `widest` for a message to a stream.
+def width_limit_for_stream(request: wire.Request) -> Widest:
+    """Return a function that takes n and d and returns the limit from `widest_block` for a message to a stream.
 
     It is a function, because the size of the stream's next batch is unknown.
     """
     made = _BLOCKS[request.stage == messages.STAGE]
-    return lambda n, d: widest(rows_for_memory(n, request), d, made=made)
+    return lambda n, d: widest_block(rows_for_memory(n, request), d, blocks_at_once=made)
 
 
 def fits_memory(stage: str, n: int, d: int) -> bool:
@@ -312,10 +312,10 @@ def is_silent(stage: str) -> bool:
 def asks_for_products(stage: str, request: wire.Request) -> bool:
     """Return whether a message of this stage asks for more than means, deviations and counts."""
     apart = (*_OPENINGS, *registry.OPENING_ONLY, messages.STAGE)
-    return stage not in apart or Demand.of(request).asks_for_products
+    return stage not in apart or RequestedArrays.of_request(request).asks_for_products
 
 
-def adds_up(stage: str) -> bool:
+def has_additive_answers(stage: str) -> bool:
     """Return whether an algorithm's answers can be summed, at least with some parameters.
 
     The answers of stages that are not algorithms can always be summed.
@@ -326,13 +326,13 @@ def adds_up(stage: str) -> bool:
     return bool(algorithm().additive or algorithm.additive_with)
 
 
-def bare(stage: str, arrays: Arrays) -> bool:
+def has_no_meaning_in_sum(stage: str, arrays: Arrays) -> bool:
     """Return whether the answer to this message has no meaning in a sum.
 
     This holds if the stage is unknown, if the answers of its algorithm cannot be summed, if the answer has no parts, or
     if one of its parts has no meaning in a sum.
     """
-    if stage not in registry.STAGES or not adds_up(stage):
+    if stage not in registry.STAGES or not has_additive_answers(stage):
         return True
     # Whether parts have a meaning in a sum does not depend on the number of columns, so this trial uses 1.
     parts = registry.STAGES[stage].parts(Message(messages.plain(arrays)), 1)

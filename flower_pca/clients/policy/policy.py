@@ -14,7 +14,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import OTHER_SERVER, ConfigError
 from flower_pca.clients.policy import limits, small_cells
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
-from flower_pca.clients.policy.rules import Rules, everything
+from flower_pca.clients.policy.rules import Rules, allowed_names
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart
@@ -55,7 +55,7 @@ class Policy:
 
         If the message asks only for names, only the rules on noise apply.
         """
-        if NOISE in request.layers or self._rules.floor is not None:
+        if NOISE in request.layers or self._rules.noise_floor is not None:
             self._check_noise(request)
         if not limits.is_silent(request.stage):
             self._check_algorithm(request)
@@ -82,12 +82,12 @@ class Policy:
             )
         if inner is not None:
             limits.check_arrays(request)  # `bare` derives the parts of an answer from these arrays.
-            if limits.bare(stage, request.arrays):
+            if limits.has_no_meaning_in_sum(stage, request.arrays):
                 raise RefusalError(
                     f"A masked {stage} with these arrays would reveal a node's own results. {OTHER_SERVER}"
                 )
         unserved, stages = algorithms - self._served, registry.STAGES
-        unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
+        unnamed = sorted(name for name in unserved if name in allowed_names() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
             listed = ", ".join(unnamed)
             raise RefusalError(
@@ -110,12 +110,12 @@ class Policy:
                 "This node does not take part in runs with noise, because its allow_noise is not set. Run without "
                 "dp, or ask the node's operator."
             )
-        floor = self._rules.floor
+        floor = self._rules.noise_floor
         if floor is not None and (why := floor.refusal(says)) is not None:
             raise RefusalError(why)
         if says is None:
             return
-        most, budget = self._rules.budget, noise.named_budget(says)
+        most, budget = self._rules.total_budget, noise.named_budget(says)
         if most is not None and budget > most * (1.0 + _ROUNDING):
             raise RefusalError(
                 f"The run's privacy budget is larger than this node allows: max_epsilon={self._rules.max_epsilon:g} "
@@ -150,7 +150,7 @@ class Policy:
                 "answer of a single client. Send the same value to all clients."
             )
 
-    def count(self) -> None:
+    def count_message(self) -> None:
         """Count a message of this run, or refuse the message if the run has no messages left."""
         most = self._rules.max_messages
         if most is None or self._context is None:
@@ -177,7 +177,7 @@ class Policy:
         if NOISE not in request.layers:
             self._check_gaps(request, data)
             return request.frame
-        constants = self._rules.constants(data.names, data.d)
+        constants = self._rules.gap_constants(data.names, data.d)
         if constants is None or np.isnan(constants[data.n > np.asarray(data.observed_moments().value_counts)]).any():
             raise RefusalError(
                 "A run with noise cannot fill the missing values of this node, because its gap_values has no constant "
@@ -218,7 +218,7 @@ class Policy:
                 shown[name] = up[name][:, :0]
         return shown
 
-    def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
+    def reason_to_decline(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
         """Return the reason why the node declines the alternative algorithm, or an empty dict if the node accepts it.
 
         The alternative algorithm sends all of C_i.

@@ -32,7 +32,7 @@ SETS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def rules_of_profile(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rules of a profile. The given rules replace the profile's rules of the same names."""
     checks.choice("profile", name, tuple(SETS))
     found = {**SETS[name], **given}

@@ -70,7 +70,7 @@ def request(stage, arrays, frame=None, run="r", number=0, algorithm=None, layers
 def keys_of(owners, nodes):
     """The folder with the keys of these owners, which are made once."""
     folder = tempfile.TemporaryDirectory()
-    return folder, keys.write(Path(folder.name) / "keys", nodes=nodes)
+    return folder, keys.write_keys(Path(folder.name) / "keys", nodes=nodes)
 
 
 def signed(folder, shards, *, owners="ours", **rules):

@@ -205,7 +205,7 @@ def test_the_federation_configs_are_of_whole_numbers():
 @pytest.mark.slow
 def test_our_own_commands_are_understood():
     for command in with_program("flower-pca"):
-        cli._parser().parse_args(command[1:])
+        cli._make_parser().parse_args(command[1:])
 
 
 @pytest.mark.slow

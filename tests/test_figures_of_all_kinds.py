@@ -18,7 +18,7 @@ from test_figures import STOPPED, cut_unevenly, rows_of_spectrum
 
 from flower_pca import ConfigError, PCAResult, make, registry, simulate, to_sklearn
 from flower_pca.analysis import likelihood
-from flower_pca.commands.results import as_json
+from flower_pca.commands.results import figures_as_json
 from flower_pca.core import compatible
 from flower_pca.results.personal import PersonalResult, TripleResult
 from flower_pca.results.robust import RobustResult
@@ -138,7 +138,7 @@ def test_the_share_between_sites_is_that_of_an_analysis_of_variance(name: str) -
     assert result is not None
     if result.site_share_ is None:
         assert not result.is_pooled
-        assert as_json(result)["site_share"] is None
+        assert figures_as_json(result)["site_share"] is None
         assert "between sites" not in result.table()
         return
     T = scores(result)
@@ -171,7 +171,7 @@ def test_the_share_that_a_column_explains_is_that_of_least_squares(name: str) ->
 def test_what_was_not_asked_for_or_cannot_be_known_is_absent_everywhere(name: str) -> None:
     result = run_with(name)
     assert result is not None
-    figures = as_json(result)
+    figures = figures_as_json(result)
     for figure in ("variance_errors", "mse", "limits", "noise_thresholds"):
         assert figures[figure] is None, figure
     assert figures["explained_by"] == {}

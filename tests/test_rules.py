@@ -40,7 +40,7 @@ def test_rules_as_an_object_as_keywords_and_of_a_node_config_are_the_same():
 
 @pytest.mark.slow
 def test_a_node_reads_its_key_files_once(tmp_path, monkeypatch):
-    made = keys.write(tmp_path / "keys", nodes=3)
+    made = keys.write_keys(tmp_path / "keys", nodes=3)
     rules = [Rules(sign_key=key, trusted_keys=tmp_path / "keys") for key in made.nodes]
     read = []
     load = identity.Identity.load

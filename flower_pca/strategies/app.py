@@ -45,7 +45,7 @@ class _InRunConfigWords(logging.Filter):
 
     def __init__(self, algorithm: str) -> None:
         super().__init__()
-        self._written = run_config.advising(algorithm)
+        self._written = run_config.advice_writer(algorithm)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Rewrite the settings in the arguments of a log record, and accept the record."""
@@ -70,7 +70,7 @@ def run(grid: Grid, context: Context) -> None:
 
 
 def _run(grid: Grid, context: Context) -> None:
-    config = run_config.settings(context.run_config)
+    config = run_config.settings_of(context.run_config)
     wanted = Path(str(config["output"])).expanduser()
     folder = _output_folder(wanted)
     settings = _settings(config)

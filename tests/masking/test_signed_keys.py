@@ -34,7 +34,7 @@ SETUP = np.arange(16, dtype=np.uint8)
 @pytest.fixture(scope="module")
 def six_keys(tmp_path_factory):
     """Six nodes' keys, as `flower-pca keys` writes them; the last two are of no federation."""
-    return keys.write(tmp_path_factory.mktemp("made") / "keys", nodes=6)
+    return keys.write_keys(tmp_path_factory.mktemp("made") / "keys", nodes=6)
 
 
 @pytest.fixture(scope="module")

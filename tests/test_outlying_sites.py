@@ -6,7 +6,7 @@ import pytest
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import PCAResult, simulate
-from flower_pca.hints.repeats import without_repeats
+from flower_pca.hints.repeats import without_repeated_hints
 from flower_pca.stages.outlying_sites import OutlyingKind, find
 from flower_pca.strategies import PCAStrategy
 
@@ -260,4 +260,4 @@ def test_hints_about_other_columns_and_sites_stay():
     units = "Column glucose looks as if jena had other units: its median is 5.4, against 98. Convert this column."
     far = "The mean of column {} at {} is 9 standard deviations away from the mean of most other sites."
     kept = [far.format("weight", "jena"), far.format("glucose", "kiel")]
-    assert without_repeats([units, far.format("glucose", "jena"), *kept]) == (units, *kept)
+    assert without_repeated_hints([units, far.format("glucose", "jena"), *kept]) == (units, *kept)

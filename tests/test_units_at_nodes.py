@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from fake_grid import grid_of, in_a_run
 
-from flower_pca.hints.units import units_by_moments
+from flower_pca.hints.units import hints_by_moments
 from flower_pca.rows.frame import Frame
 from flower_pca.stages import opening
 from flower_pca.strategies import PCAStrategy
@@ -85,5 +85,5 @@ def test_sites_that_are_alike_are_not_named(draw: str) -> None:
     for _ in range(200):
         made = [getattr(rng, draw)(size=(40, 6)) + 2.0 for _ in range(5)]
         means, deviations = (np.stack([of(X, axis=0) for X in made]) for of in (np.mean, np.std))
-        named += bool(units_by_moments(list("abcde"), np.full(5, 40), means, deviations, list("uvwxyz")))
+        named += bool(hints_by_moments(list("abcde"), np.full(5, 40), means, deviations, list("uvwxyz")))
     assert named <= 2

@@ -142,7 +142,7 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
     whole = loaded
     if not isinstance(loaded, LocalData):
         whole = LocalData(loaded, who=checks.NODE, missing=True)
-    for hint in (*said, *faults.find([whole], most=faults.CHEAP)):
+    for hint in (*said, *faults.find_hints([whole], most=faults.CHEAP)):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 

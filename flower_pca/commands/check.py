@@ -17,7 +17,7 @@ from flower_pca.base.options import Sentence
 from flower_pca.commands import common
 from flower_pca.commands import run as runs
 from flower_pca.core.config import PCAConfig, covariate_names
-from flower_pca.hints.words import columns_of_few, hints_of_words
+from flower_pca.hints.words import columns_of_few_words, hints_of_words
 from flower_pca.names.columns import enumeration, is_nameless, split_names, unusable_columns_error
 from flower_pca.rows.covariates import SITE
 from flower_pca.rows.local import LocalData
@@ -109,7 +109,7 @@ def _trial_run(args: argparse.Namespace, read: _ReadSites, sites: Sequence[Local
 
     If the run ends in an error, add the error to `read.errors`, and return only these hints.
     """
-    from flower_pca.hints.repeats import without_repeats
+    from flower_pca.hints.repeats import without_repeated_hints
     from flower_pca.simulation import simulate
 
     columns = sites[0].d + len(args.words)
@@ -120,7 +120,7 @@ def _trial_run(args: argparse.Namespace, read: _ReadSites, sites: Sequence[Local
     except FlowerPCAError as error:
         read.errors.append(error.words)
         return hints
-    found = [*without_repeats((*result.hints, *hints))]
+    found = [*without_repeated_hints((*result.hints, *hints))]
     if not result.status.ok:
         found.append(f"The run would not reach its goal: {result.status}.")
     return found
@@ -277,7 +277,7 @@ def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
             cells.setdefault(name, []).extend(found.tolist())
     advice = hints_of_words(cells, data)
     numbers = {name for table in tables.values() for name in table.names or ()}
-    if all_named and len(columns_of_few(cells)) == len(cells) and not numbers & cells.keys():
+    if all_named and len(columns_of_few_words(cells)) == len(cells) and not numbers & cells.keys():
         return advice
     for hint in advice:
         warnings.warn(Sentence(hint), stacklevel=2)
@@ -287,4 +287,4 @@ def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
 def _hints_of_sites(sites: Sequence[LocalData]) -> list[str]:
     from flower_pca import hints
 
-    return list(hints.of(sites))
+    return list(hints.hints_of(sites))

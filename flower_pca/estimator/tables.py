@@ -1,6 +1,6 @@
 """The tables that `fit` accepts: one table with the site of each row, or several tables, one for each client.
 
-scikit-learn checks each table (`check`), but supports only strings as names of columns. Therefore this module converts
+scikit-learn checks each table (`checked_rows`), but supports only strings as names of columns. Therefore this module converts
 other labels to strings. It also selects columns by name, and adds the name of the column to errors about cells.
 """
 
@@ -32,11 +32,11 @@ from flower_pca.names.table import Table
 DTYPES: Final = (np.float64, np.float32)
 
 
-def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
+def checked_shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
     """Return the checked rows of each client, with the names of columns and sites."""
-    found = several(X)
+    found = separate_tables(X)
     if found is None:
-        parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
+        parts, whose = deal_by_site(checked_rows(estimator, X, reset=True, who="X"), sites)
     elif sites is not None:
         raise ConfigError(
             "sites is given together with several tables, but each of these tables is a site already. Give one table "
@@ -45,8 +45,8 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
         )
     else:
         tables, whose = found
-        every = enumerate(tables if estimator.columns is not None else align(tables, whose))
-        parts = [_note_names(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
+        every = enumerate(tables if estimator.columns is not None else align_columns(tables, whose))
+        parts = [_store_names(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
     names = getattr(estimator, "feature_names_in_", None)
     if _has_columns_by_name(estimator):
         return [replace(part, site=whose.get(i, part.site)) for i, part in enumerate(parts)]
@@ -57,7 +57,7 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
     return [Table(part, texts, site=whose.get(i, "")) for i, part in numbered]
 
 
-def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, ...] | None, int]:
+def columns_of_run(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, ...] | None, int]:
     """Return the names of the columns of a run over these shards, and the number of independent columns.
 
     The sum of the indicator columns of one text column is 1, so one of these columns depends on the others.
@@ -75,7 +75,7 @@ def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, .
     return names, max(len(found.with_indicators(names)) - len(found.words), 1)
 
 
-def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
+def separate_tables(X: Any) -> tuple[list[Any], dict[int, str]] | None:
     """Return the tables in a list or a mapping, and the names of their sites by position, or None for a single table.
 
     A list of rows, each of which is a list of numbers, is a single table.
@@ -93,12 +93,12 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
     return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else own
 
 
-def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
+def align_columns(tables: list[Any], sites: dict[int, str]) -> list[Any]:
     """Return the tables with columns in the order of the first table, if all names are strings.
 
     If a name is missing or is not a string, the tables are unchanged. Raise DataError if the names differ.
     """
-    names = [list(labels(table) or ()) for table in tables]
+    names = [list(column_labels(table) or ()) for table in tables]
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
         return tables
     headings = [Heading.of_names(found, len(found)) for found in names]
@@ -108,10 +108,10 @@ def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
             who, most = (sites.get(j, f"client {j}") for j in (i, usual))
             raise heading.mismatch(who, headings[usual], most).error(DataError, "Align the tables.")
     numbered = enumerate(tables)
-    return [pick(table, names[0], who=sites.get(i, f"client {i}")) for i, table in numbered]
+    return [pick_columns(table, names[0], who=sites.get(i, f"client {i}")) for i, table in numbered]
 
 
-def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
+def deal_by_site(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
     """Return the rows of each site, and the sorted names of the sites by position."""
     if sites is None:
         return [rows], {}
@@ -140,7 +140,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
     return [str(name) for name in names], place
 
 
-def labels(table: Any) -> list[Any] | None:
+def column_labels(table: Any) -> list[Any] | None:
     """Return the labels of a table's columns, or None if the columns have only positions."""
     if isinstance(table, Table):
         if table.names is None:
@@ -154,12 +154,12 @@ def labels(table: Any) -> list[Any] | None:
     return found
 
 
-def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
+def pick_columns(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
     """Return the columns with these names in this order, or all columns if `names` is None.
 
     The names of columns are converted to strings. A table without names is returned unchanged.
     """
-    known = labels(table)
+    known = column_labels(table)
     if known is None:
         return table
     texts = list(map(text_of_label, known))
@@ -178,7 +178,7 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
     return table[list(names)]
 
 
-def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> Any:
+def checked_rows(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> Any:
     """Return the rows of a table, checked by scikit-learn, according to the estimator's `columns` and `missing`.
 
     The table must have at least `least` rows, which is 0 for one of several tables. A table with text columns is
@@ -193,25 +193,25 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> A
     X, columns = _as_table(X), split_names(estimator.columns)
     if _has_columns_by_name(estimator):
         return _with_words(estimator, X, columns, reset=reset, who=who)
-    if columns is not None and reset and labels(X) is None:
+    if columns is not None and reset and column_labels(X) is None:
         raise ConfigError(
             f"{option('columns')} selects columns by name, but X, {shown(X)}, has no column names. Give data frames, "
             f"or leave {option('columns')} out.",
             setting="columns",
         )
-    X = pick(X, columns, who=who)
+    X = pick_columns(X, columns, who=who)
     finite: bool | str = "allow-nan"
     if estimator.missing == "error":
         finite = True
     try:
         if isinstance(X, Table):
             return _checked_rows(estimator, X, reset=reset, who=who, finite=finite, least=least)
-        return _valid(estimator, X, finite, reset=reset, least=least)
+        return _validated(estimator, X, finite, reset=reset, least=least)
     except DataError:
         raise
     except (TypeError, ValueError) as error:
-        _explain(X, error, who, gaps=finite == "allow-nan")
-        with without_cells(X, who):
+        _raise_cell_error(X, error, who, gaps=finite == "allow-nan")
+        with hiding_cells(X, who):
             raise
 
 
@@ -226,7 +226,7 @@ def _as_table(X: Any) -> Any:
 
 
 @contextmanager
-def without_cells(X: Any, who: str) -> Iterator[None]:
+def hiding_cells(X: Any, who: str) -> Iterator[None]:
     """Within the block, replace errors of scikit-learn and numpy that quote cells by errors without cells."""
     try:
         yield
@@ -255,31 +255,31 @@ def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, rese
     words: tuple[str, ...] = estimator._covariates
     if coding is not None:
         words = (*coding.words, *words)
-    if labels(X) is None:
+    if column_labels(X) is None:
         setting = coding.field if coding is not None else next(s for s in COVARIATES if getattr(estimator, s))
         raise ConfigError(
             f"{option(setting)} names columns, but X, {shown(X)}, has no column names. Give data frames, or leave "
             f"{option(setting)} out.",
             setting=setting,
         )
-    X = pick(X, None, who=who)
+    X = pick_columns(X, None, who=who)
     if reset:
-        names = dict.fromkeys(clean_name(name) for name in (*(columns or labels(X) or ()), *words))
+        names = dict.fromkeys(clean_name(name) for name in (*(columns or column_labels(X) or ()), *words))
         estimator.feature_names_in_ = np.array(list(names), dtype=object)
         estimator.n_features_in_ = len(names)
     return Table.of(X, who=who)
 
 
-def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
+def _store_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
     try:
-        return check(estimator, table, reset=first, who=who, least=0)
+        return checked_rows(estimator, table, reset=first, who=who, least=0)
     except ValueError as error:
         if not isinstance(error, DataError):  # A DataError already names the owner of the table.
             error.add_note(f"in the table of {who}")
         raise
 
 
-def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool, least: int) -> Any:
+def _validated(estimator: Any, X: Any, finite: bool | str, *, reset: bool, least: int) -> Any:
     return validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite, ensure_min_samples=least
     )
@@ -291,11 +291,11 @@ def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bo
     if X.words:
         raise unusable_columns_error(who, X.words, file=False)
     if X.names is None or reset or known is None:
-        rows = _valid(estimator, X.values, finite, reset=reset, least=least)
+        rows = _validated(estimator, X.values, finite, reset=reset, least=least)
         if reset and X.names is not None:
             estimator.feature_names_in_ = np.array(X.names, dtype=object)
         return rows
-    values = pick(X, list(known), who=who).values
+    values = pick_columns(X, list(known), who=who).values
     return check_array(
         values,
         estimator=estimator,
@@ -307,7 +307,7 @@ def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bo
     )
 
 
-def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
+def _raise_cell_error(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
     """Raise a DataError that names the column, if `error` is an error about the cells of a column.
 
     If `gaps` is True, missing values are allowed.

@@ -12,7 +12,7 @@ from flower_pca.names.columns import enumeration
 
 def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
     """Return a hint about columns that hold only a few distinct words, with options to use or omit them, or []."""
-    usable = columns_of_few(cells)
+    usable = columns_of_few_words(cells)
     if not usable:
         return []
     named = shlex.quote(",".join(usable))
@@ -24,6 +24,6 @@ def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
     return [f"{which} {words}."]
 
 
-def columns_of_few(cells: Mapping[str, Sequence[Any]]) -> list[str]:
+def columns_of_few_words(cells: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return the columns with few different words."""
     return [name for name, found in cells.items() if levels.are_few(found)]

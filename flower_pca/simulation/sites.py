@@ -19,8 +19,8 @@ from flower_pca.base.options import Sentence
 from flower_pca.base.shown import shown
 from flower_pca.core.config import PCAConfig
 from flower_pca.hints import faults
-from flower_pca.hints.repeats import without_repeats
-from flower_pca.hints.sizes import column_alone, hints_of_largest
+from flower_pca.hints.repeats import without_repeated_hints
+from flower_pca.hints.sizes import dominating_column, hints_of_largest
 from flower_pca.names.columns import Heading, position_of_majority
 from flower_pca.names.levels import Coding, source_of
 from flower_pca.names.table import Table
@@ -110,13 +110,13 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
     if of_columns:
         m = functools.reduce(merge_moments, (client.in_frame(frame, once=True).moments() for client in clients))
         deviations = np.sqrt(m.m2 / m.value_counts + (0.0 if result.centered else m.mean**2))
-        alone = column_alone(deviations)
+        alone = dominating_column(deviations)
         # These hints replace the run's hints about the same columns, because the run does not know the values.
         for hint in hints_of_largest(deviations, names, clients):
             column = hint.partition(" alone has ")[0]
             of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))
-    found = hints.of(clients, names, most=most, sizes=of_columns, but=alone)
-    return replace(result, hints=without_repeats((*found, *of_sites)))
+    found = hints.hints_of(clients, names, most=most, sizes=of_columns, id_column=alone)
+    return replace(result, hints=without_repeated_hints((*found, *of_sites)))
 
 
 def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:

@@ -38,8 +38,8 @@ from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
-from flower_pca.hints.repeats import without_repeats
-from flower_pca.hints.units import units_by_moments
+from flower_pca.hints.repeats import without_repeated_hints
+from flower_pca.hints.units import hints_by_moments
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Components, Start
@@ -305,7 +305,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             units: list[str] = _other_units(nodes.run.position.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints, *nodes.remarks))
             result = result.with_keys(nodes.lasting_keys).with_names(nodes.lasting_keys)
-            result = replace(result, hints=without_repeats(result.hints))
+            result = replace(result, hints=without_repeated_hints(result.hints))
         if result.status is not None:
             log(INFO, "%s: %s", result.status.outcome.value, result.status.words)
         for line in result.table().splitlines():
@@ -619,7 +619,7 @@ def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
     sites = [labels.client_name(names, int(key)) for key in model.sites[SITE_KEYS][enough]]
     columns = model.feature_names or [f"column {j}" for j in range(model.d)]
     rows, means, deviations = (model.sites[name][enough] for name in (SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS))
-    return units_by_moments(sites, rows, means, deviations, columns)
+    return hints_by_moments(sites, rows, means, deviations, columns)
 
 
 def _metrics_of(run: Driven, record: Round) -> MetricRecord:

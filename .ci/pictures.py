@@ -30,7 +30,7 @@ import pandas as pd
 from flower_pca import Table, plots, simulate, track
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.core.run import Run
-from flower_pca.masking.run import Masked
+from flower_pca.masking.run import MaskedRun
 from flower_pca.plots import monitored, style
 
 ROOT = Path(__file__).parents[1]
@@ -190,7 +190,7 @@ def _masks(path: Path) -> None:
     shards = [rng.standard_normal((n, 8)) @ mixing + 0.3 * rng.standard_normal((n, 24)) for n in (80, 60, 40)]
     with _noted(Run) as plain:
         simulate("krylov", shards, n_components=3)
-    with _noted(Run) as sums, _noted(Masked) as uploads:
+    with _noted(Run) as sums, _noted(MaskedRun) as uploads:
         simulate("krylov", shards, n_components=3, mask=True)
     answer = next(replies[0].arrays["S"] for replies in plain if "S" in replies[0].arrays)
     total = next(replies[0].arrays["S"] for replies in sums if "S" in replies[0].arrays)

@@ -44,7 +44,7 @@ def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[s
             arrays, data = message.arrays_for(i), nodes[i].in_frame(message.frame)
             if (stage := messages.inner_stage(arrays)) is not None:  # what it takes without masks, and to warm up
                 began = time.process_time()
-                client_half.answer(stage, messages.plain(arrays), data, {})
+                client_half.answer(stage, messages.stage_arrays(arrays), data, {})
                 client[step] -= time.process_time() - began
             began = time.process_time()
             up, memories[i] = client_half.answer(message.stage, arrays, data, memories[i])

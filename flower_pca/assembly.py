@@ -40,7 +40,7 @@ from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
 
 if TYPE_CHECKING:
     from flower_pca.core.drive import WrappedRun
-    from flower_pca.layers.noise import Budget
+    from flower_pca.layers.noise import BudgetLayer
     from flower_pca.tracking.tracker import Tracker
 
 AnyRun: TypeAlias = "Run | WrappedRun"
@@ -72,7 +72,7 @@ def channel_of(spec: object) -> Layer | None:
         return None
     from flower_pca.layers.air import AirChannel
 
-    return AirChannel.of(spec)
+    return AirChannel.from_spec(spec)
 
 
 # The keywords of `config` that become parameters of an iterative algorithm
@@ -163,12 +163,12 @@ def noise_forecast(config: PCAConfig, *, rows: int, columns: int, clients: int) 
     """
     if config.dp is None:
         return None
-    from flower_pca.layers.noise import plan
+    from flower_pca.layers.noise import plan_budget
 
-    budget, _ = plan(config.dp, _first_algorithm(config)[0], PrivateOpening.name)
+    budget, _ = plan_budget(config.dp, _first_algorithm(config)[0], PrivateOpening.name)
     if config.mask is not None:
         budget = budget.divide_noise(config.mask.quorum(config.mask.neighbor_count(clients) + 1))
-    return budget.outlook(rows=rows, columns=columns, clients=clients)
+    return budget.noise_forecast(rows=rows, columns=columns, clients=clients)
 
 
 def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) -> AnyRun:
@@ -198,9 +198,9 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         decisions |= {"wire": why_bits(bits, tol)}
     layers, budget = _layers_of_run(config, algorithm, bits, tol), None
     if config.dp is not None:
-        from flower_pca.layers.noise import plan
+        from flower_pca.layers.noise import plan_budget
 
-        budget, algorithm = plan(config.dp, algorithm, PrivateOpening.name)
+        budget, algorithm = plan_budget(config.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
     entry = registry.entry(type(algorithm))
     plain = partial(entry.opening, judged=judged, bits=bits)
@@ -291,16 +291,18 @@ def _layers_of_run(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol:
 
         layers.append(Precision(bits, fitting))
     if isinstance(algorithm, HasNumbersByClient) and algorithm.numbers_by_client is not None:
-        from flower_pca.layers.single import Single
+        from flower_pca.layers.single import NumberTables
 
-        layers.append(Single())
+        layers.append(NumberTables())
     return layers
 
 
-def _opening_of_run(config: PCAConfig, width: int, budget: Budget | None, plain: Callable[..., Opening]) -> Stage[Any]:
+def _opening_of_run(
+    config: PCAConfig, width: int, budget: BudgetLayer | None, plain: Callable[..., Opening]
+) -> Stage[Any]:
     """Return the opening for a run with noise, the opening for a run with masks, or `plain` for all other runs."""
     if budget is not None:
-        return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
+        return PrivateOpening(width=width, clip=budget.raw_row_norm, noise=budget.frame_noise)
     if config.mask is not None:
         return SummedOpening(width=width)
     return plain(width=width)
@@ -464,6 +466,6 @@ def standardizing(
 def _with_masks(masks: MaskedSums | None, run: Run) -> AnyRun:
     if masks is None:
         return run
-    from flower_pca.masking.run import Masked
+    from flower_pca.masking.run import MaskedRun
 
-    return Masked(run, masks)
+    return MaskedRun(run, masks)

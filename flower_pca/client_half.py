@@ -25,7 +25,7 @@ from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, system_dither
-from flower_pca.masking.messages import Demands
+from flower_pca.masking.messages import SumConditions
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
@@ -43,7 +43,7 @@ def answer(
     *,
     layers: Sayings | None = None,
     bits: Bits = system_bits,
-    demands: Demands | None = None,
+    demands: SumConditions | None = None,
     fixed: Source | None = None,
     dither: DitherSource = system_dither,
     who: ClientIdentity = NOBODY,
@@ -79,18 +79,18 @@ def answer(
     if stage != messages.STAGE:
         # After a message without masks, the client drops its secrets of a masked set-up.
         if memory:
-            memory = messages.plain(memory)
+            memory = messages.stage_arrays(memory)
         return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, dither)
     # The import is here because the module needs the package cryptography, which runs without masks do not need.
     from flower_pca.masking import client
 
-    terms = demands or Demands()
+    terms = demands or SumConditions()
 
     def masked_half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
         work = Work(stage_of(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=terms.shares)
         return _answer(work, says, fixed, dither)
 
-    return client.answer(arrays, says, data, memory, masked_half, terms, dither)
+    return client.protocol_answer(arrays, says, data, memory, masked_half, terms, dither)
 
 
 def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSource) -> tuple[Arrays, Arrays]:

@@ -197,8 +197,8 @@ STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
 LAYERS: Final[Mapping[str, type[Layer]]] = classes(
     {
         WIRE: "layers.precision:Precision",
-        SINGLE: "layers.single:Single",
-        NOISE: "layers.noise:Budget",
+        SINGLE: "layers.single:NumberTables",
+        NOISE: "layers.noise:BudgetLayer",
         PARTIES: "vertical.rows:PartyCounts",
     }
 )

@@ -15,7 +15,7 @@ from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import MaskingGroup, new_setup_id
-from flower_pca.masking.messages import Phase, raw
+from flower_pca.masking.messages import Phase, bytes_as_array
 from flower_pca.rows.frame import Frame
 from flower_pca.simulation.backend import InProcess
 
@@ -108,13 +108,13 @@ class Sums:
         uploads = {}
         for i in range(clients):
             asked = (told or {}).get(i, arrays)
-            about = {"mask.stage": raw(stage.encode()), "mask.clients": clients, "mask.number": group.number}
+            about = {"mask.stage": bytes_as_array(stage.encode()), "mask.clients": clients, "mask.number": group.number}
             common = {**asked, **about, **{messages.BOUND + name: b for name, b in bounds.items()}, **(beside or {})}
             common = {name: np.asarray(a) for name, a in common.items()}
             if i not in lost:
                 uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
         group.take_uploads(uploads)
-        if group.adds_up:
+        if group.can_sum_directly:
             return fixed.decode(self._after_algorithm({}), shapes, bounds, clients, whole=whole)
         number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}
         total = self._after_algorithm({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})

@@ -17,6 +17,6 @@ def answer(stage, arrays, data, memory, **settings):
 
 def noise(**asked):
     """What a message says that asks for noise."""
-    from flower_pca.layers.noise import instruction
+    from flower_pca.layers.noise import noise_instruction
 
-    return flatten_layers({"dp": instruction(**asked)})
+    return flatten_layers({"dp": noise_instruction(**asked)})

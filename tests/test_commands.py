@@ -24,7 +24,7 @@ from pages import EVERY, ROOT, SHELLS, blocks, languages, text
 from flower_pca import PCAResult, cli, registry, run_config
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.data import partition, sources
-from flower_pca.masking.identity import Identity
+from flower_pca.masking.identity import NodeIdentity
 
 BIN = Path(sys.executable).parent
 # Options that are checked one by one below
@@ -266,9 +266,9 @@ def test_the_list_of_trusted_keys_is_one_that_the_nodes_believe(tmp_path, monkey
         shutil.copy(f"keys/node-{i}.pub", public)
     subprocess.run(["sh", "-ec", block], check=True, timeout=60)
     for i in range(len(publics)):
-        identity = Identity.load(f"keys/node-{i}", "trusted-keys")
+        identity = NodeIdentity.load(f"keys/node-{i}", "trusted-keys")
         assert len(identity.trusted) == 2
-        Identity(trusted=identity.trusted).check({0: b"text"}, {0: identity.sign(b"text")})
+        NodeIdentity(trusted=identity.trusted).check({0: b"text"}, {0: identity.sign(b"text")})
 
 
 def test_a_key_made_by_hand_is_of_the_kind_that_ours_are(tmp_path):

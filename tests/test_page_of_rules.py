@@ -243,7 +243,7 @@ def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, maske
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage
         if stage != messages.STAGE:
-            parts = registry.STAGES[stage].parts(messages.plain(arrays), 6)
+            parts = registry.STAGES[stage].parts(messages.stage_arrays(arrays), 6)
             asked |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
     assert asked
     assert asked <= kinds_in_run(name, masked=masked)

@@ -168,7 +168,7 @@ def test_ray_gives_the_bits_of_a_run_in_process(cluster: str) -> None:
 
 
 def test_a_client_reads_its_own_line() -> None:
-    tables = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
+    tables = apart.table_arrays("own", {0: 5, "Bonn": 7, "others": 2})
     for who, number in (
         (ClientIdentity(0), 5),
         (ClientIdentity(1, "Bonn"), 7),
@@ -177,7 +177,7 @@ def test_a_client_reads_its_own_line() -> None:
         (ClientIdentity(), 2),
     ):
         work = Work(ExactPerPCA, {"U": np.eye(2)}, None, {}, who)
-        read = apart.Single.read_message(tables, work).arrays
+        read = apart.NumberTables.read_message(tables, work).arrays
         assert sorted(read) == ["U", "own"]
         assert int(read["own"]) == number
 

@@ -43,8 +43,8 @@ def test_a_node_reads_its_key_files_once(tmp_path, monkeypatch):
     made = keys.write_keys(tmp_path / "keys", nodes=3)
     rules = [Rules(sign_key=key, trusted_keys=tmp_path / "keys") for key in made.nodes]
     read = []
-    load = identity.Identity.load
-    monkeypatch.setattr(identity.Identity, "load", lambda *given: read.append(given) or load(*given))
+    load = identity.NodeIdentity.load
+    monkeypatch.setattr(identity.NodeIdentity, "load", lambda *given: read.append(given) or load(*given))
     app = client_app(
         lambda context: SHARDS[context.node_config["partition-id"]],
         rules=lambda context: rules[context.node_config["partition-id"]],

@@ -491,7 +491,7 @@ class PCAClient(NumPyClient):
             stage = messages.inner_stage(request.arrays)  # In a set-up, this is None.
         if self._local_file is None or stage is None:
             return
-        own = client_half.local_results(stage, messages.plain(after), data)
+        own = client_half.local_results(stage, messages.stage_arrays(after), data)
         if request.frame.covariates is not None:
             own = {**own, **local_adjustment(data)}
         if own:

@@ -69,7 +69,7 @@ def _sign_departure(args: argparse.Namespace, keys: dict[str, Any]) -> int:
     for key, example in (("sign-key", "/etc/pca/node-3"), ("trusted-keys", "/etc/pca/trusted-keys")):
         if key not in keys:
             raise ConfigError(f"The node-config has no {key}. Add {key}='{example}', with the path at this node.")
-    line = identity.consent(keys["sign-key"], keys["trusted-keys"])
+    line = identity.signed_consent(keys["sign-key"], keys["trusted-keys"])
     if args.yes:
         with files.replacing_file(args.consent.expanduser()) as file:
             file.write(f"{line}\n".encode())
@@ -92,10 +92,10 @@ def _accept_departure(args: argparse.Namespace, keys: dict[str, Any]) -> int:
         line = args.consent.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{args.consent} cannot be read. Name the file that the leaving site has written.") from error
-    name = identity.who_leaves(line, rules.trusted_keys)
+    name = identity.signer_of_consent(line, rules.trusted_keys)
     own = folders.ledger_file(rules.memory_dir, folders.data_name_of(rules.data_name, partition))
     shared = [path for path in folders.ledgers_beside(own) if ledger.has_summed_with(path, name.hex())]
-    key = identity.printable(name)
+    key = identity.printable_fingerprint(name)
     if not shared:
         raise ConfigError(
             f"No ledger of this node records a sum with the node whose key is {key}, so nothing has to change. Check "

@@ -108,14 +108,14 @@ class Layer:
         return message
 
     @staticmethod
-    def read_message(says: Arrays, work: Work) -> Work:
+    def read_message(instructions: Arrays, work: Work) -> Work:
         """Return the work as the next layer, or the stage's client part, should see it."""
         return work
 
     @staticmethod
-    def seal_answer(says: Arrays, work: Work, up: Arrays) -> Arrays:
+    def seal_answer(instructions: Arrays, work: Work, answer: Arrays) -> Arrays:
         """Return the answer as it may leave the client."""
-        return up
+        return answer
 
     def open_answer(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
         """Return the decoded answer from the client at `position` to message `number`.

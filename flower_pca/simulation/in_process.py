@@ -270,7 +270,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     if isinstance(algorithm, HasNumbersByClient) and algorithm.numbers_by_client is not None:
         from flower_pca.layers import single
 
-        single.require(
+        single.require_all_clients(
             f"local_components of {algorithm.name}", algorithm.numbers_by_client, [client.site for client in clients]
         )
     if config.dp is not None:

@@ -44,7 +44,7 @@ class PrivateOpeningState:
     moments: Array | None = None
     clients: int = 0
 
-    def divide(self, among: int) -> PrivateOpeningState:
+    def divide_noise(self, among: int) -> PrivateOpeningState:
         """Return the state for a sum whose noise is shared by `among` clients."""
         return replace(self, among=among)
 

@@ -82,7 +82,7 @@ class HostingNodes(Nodes):
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """Return a function that takes a node and returns the records of its message."""
-        write = hosted.Writer(message, **self.terms(message))
+        write = hosted.HostedMessageWriter(message, **self.terms(message))
         return lambda node: write.request(self._clients(node, message))
 
     def _known_as(self, node: int) -> str:

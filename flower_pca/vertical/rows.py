@@ -147,8 +147,8 @@ class PartyCounts(Layer):
         return replace(message, layers={**message.layers, PARTIES: {}})
 
     @staticmethod
-    def seal_answer(says: Arrays, work: Work, up: Arrays) -> Arrays:
-        return {**up, "n": np.array(1)} if "n" in up else up
+    def seal_answer(instructions: Arrays, work: Work, answer: Arrays) -> Arrays:
+        return {**answer, "n": np.array(1)} if "n" in answer else answer
 
 
 def _transpose(framed: LocalData, order: Array) -> Array:

@@ -33,4 +33,4 @@ def bits(layers: Mapping[str, Arrays]) -> int:
         return 64
     from flower_pca.layers import precision
 
-    return precision.bits_in(layers[WIRE])
+    return precision.bits_of_message(layers[WIRE])

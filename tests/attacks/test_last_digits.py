@@ -40,7 +40,7 @@ def floats(a, deviation, bits):
 def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeypatch):
     """With the row an entry is rounded where it is; a number that is no multiple of that place shows there was none."""
     name, sent = {"ssi": ("Z", "Y"), "krylov": ("B", "S")}[stage]
-    budget = noise.Budget(DP(epsilon=epsilon, delta=1e-9, clip=1.0), 1)
+    budget = noise.BudgetLayer(DP(epsilon=epsilon, delta=1e-9, clip=1.0), 1)
     Z = np.eye(D)[:, :1]
     asked = {name: Z, **flat.noise(clip=1.0, std=budget.noise, budget=budget.budget)}
     without, within = (LocalData(X) for X in one_hot_rows())

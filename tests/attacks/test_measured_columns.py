@@ -163,11 +163,11 @@ def test_few_values_of_a_column_do_not_count_as_measured():
 
     X = np.random.default_rng(0).standard_normal((40, 3))
     X[19:, 1], X[:, 2] = np.nan, 7.1
-    states = coverage.states(LocalData(X, missing=True), 20)
+    states = coverage.column_states(LocalData(X, missing=True), 20)
     assert states[0] == coverage.MEASURED
     assert states[1] == 1
     assert states[2] > 1
-    assert states[2] == coverage.states(LocalData(X[:11], missing=True), 2)[2]
+    assert states[2] == coverage.column_states(LocalData(X[:11], missing=True), 2)[2]
 
 
 @pytest.mark.parametrize("measured", [1, 3])

@@ -278,7 +278,10 @@ def test_a_wrong_array_of_a_layer_is_refused_by_its_kind(named):
 def test_a_wrong_array_of_a_masked_sum_is_refused_by_its_kind(genuine_messages):
     """Those of each phase, left out or changed; and those of each stage that masks carry."""
     node, asked, states = at_every_phase()
-    inner = [arrays | {"mask.stage": messages.raw(stage.encode())} for _, stage, arrays in by_names(genuine_messages)]
+    inner = [
+        arrays | {"mask.stage": messages.bytes_as_array(stage.encode())}
+        for _, stage, arrays in by_names(genuine_messages)
+    ]
     about = {name: a for name, a in asked[Phase.UPLOAD].items() if name.startswith(messages.PREFIX)}
     cases = [*asked.items(), *((Phase.UPLOAD, {**about, **arrays}) for arrays in inner)]
     refused, seen = {}, set()
@@ -342,7 +345,7 @@ def test_mutated_messages_of_masked_sums_are_answered_or_refused(seed, genuine_m
             algorithm, stage = stages[int(rng.integers(len(stages)))]
             inner = genuine_messages[algorithm, stage][int(rng.integers(len(genuine_messages[algorithm, stage])))]
             arrays = {name: a for name, a in arrays.items() if name.startswith(messages.PREFIX)}
-            arrays |= {**inner, "mask.stage": messages.raw(stage.encode())}
+            arrays |= {**inner, "mask.stage": messages.bytes_as_array(stage.encode())}
         changed = mutated(rng, arrays)
         if long_loops(changed):
             continue

@@ -229,7 +229,7 @@ def messages_of_a_run(name, profile):
         arrays = message.arrays_for(0)
         stage = messages.inner_stage(arrays) or message.stage
         if stage != messages.STAGE and (name not in registry.EXTRA_STAGES or stage == name):
-            yield stage, messages.plain(arrays), message.frame, message.layers
+            yield stage, messages.stage_arrays(arrays), message.frame, message.layers
 
 
 def seen_by_the_server(foe, name, rows):

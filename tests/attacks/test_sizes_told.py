@@ -35,7 +35,7 @@ def all_said(n, stage, arrays, **more):
 
 @pytest.mark.parametrize(("few", "many"), [(33, 63), (129, 250)])
 def test_under_masks_a_node_of_more_rows_says_the_same(few, many):
-    stage = {"mask.step": 2, "mask.setup": new_setup_id(), "mask.stage": messages.raw(b"summed_opening")}
+    stage = {"mask.step": 2, "mask.setup": new_setup_id(), "mask.stage": messages.bytes_as_array(b"summed_opening")}
     asked = {**stage, "reference": np.zeros(D), "peaks": False, "seed": 1}
     told = all_said(few, messages.STAGE, asked)
     assert "whose memory limit depends on its number of rows" in told[-1]

@@ -139,7 +139,7 @@ def test_strange_messages_of_masked_sums_are_answered_or_refused(genuine_message
         _, stage, inner = picked(rng, genuine_messages)
         if phase is Phase.UPLOAD and rng.random() < 0.5 and stage not in registry.TRACKERS:
             arrays = {name: a for name, a in arrays.items() if name.startswith(messages.PREFIX)}
-            arrays |= {**inner, "mask.stage": messages.raw(stage.encode())}
+            arrays |= {**inner, "mask.stage": messages.bytes_as_array(stage.encode())}
         arrays = strange(rng, arrays, inner)
         if loops(arrays):
             continue

@@ -29,7 +29,7 @@ class Listening:
 
         def listening(group, answers):
             carried, layout = self.run.session.message, self.run.session.layout
-            self.told.append((carried, len(group.uploads), layout.sums(group.total(answers))))
+            self.told.append((carried, len(group.uploaded_clients), layout.sums(group.total(answers))))
             return deliver(group, answers)
 
         self.run.session._deliver = listening
@@ -119,7 +119,7 @@ def test_no_block_goes_to_other_clients_than_before(name, sums, rounds):
     deliver = run.session._deliver
 
     def listening(group, answers):
-        heard.append((run.session.message, len(group.uploads)))
+        heard.append((run.session.message, len(group.uploaded_clients)))
         return deliver(group, answers)
 
     run.session._deliver = listening

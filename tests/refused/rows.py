@@ -60,7 +60,7 @@ def rows_in_place(use: Callable[[Any], Any], fixed: bool) -> None:
 def gaps_with_noise(**numbers: float) -> None:
     frame = Frame(np.zeros(5), np.ones(5), own=True)
     data = LocalData(GAPPY, missing=True).in_frame(frame)
-    client_half.answer("ssi", {"Z": np.eye(5)[:, :1]}, data, {}, layers={"dp": noise.instruction(**numbers)})
+    client_half.answer("ssi", {"Z": np.eye(5)[:, :1]}, data, {}, layers={"dp": noise.noise_instruction(**numbers)})
 
 
 def checkpointed(content: str | None) -> None:

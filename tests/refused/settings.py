@@ -99,7 +99,9 @@ def registered_with(mods: Any) -> None:
 
 
 def own_line(lines: Any, client: int) -> None:
-    apart.Single.read_message(apart.table("own", lines), Work(ExactPerPCA, {}, None, {}, ClientIdentity(client)))
+    apart.NumberTables.read_message(
+        apart.table_arrays("own", lines), Work(ExactPerPCA, {}, None, {}, ClientIdentity(client))
+    )
 
 
 def sims_file(content: str | dict[str, Any] | None, key: str = "") -> None:

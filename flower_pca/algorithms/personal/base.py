@@ -262,7 +262,9 @@ class Personalized(Iterative[S]):
             self._check_auto(self.local_components)
         elif not isinstance(self.local_components, int | np.integer):
             object.__setattr__(
-                self, "local_components", apart.check(f"local_components of {self.name}", self.local_components)
+                self,
+                "local_components",
+                apart.number_for_clients(f"local_components of {self.name}", self.local_components),
             )
         else:
             checks.integer(f"local_components of {self.name}", self.local_components)
@@ -435,7 +437,7 @@ class Personalized(Iterative[S]):
         if not isinstance(own, Mapping):
             return {name: np.array(min(beside + own, most or beside + own))}
         widths = {client: min(beside + r, most or beside + r) for client, r in own.items()}
-        return apart.table(name, widths)
+        return apart.table_arrays(name, widths)
 
     def _check_auto(self, word: str) -> None:
         if word != held_out.AUTO:

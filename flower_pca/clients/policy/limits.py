@@ -90,12 +90,12 @@ class RequestedArrays:
         asks: Mapping[str, ArrayRule] = {}
         if stage in registry.STAGES:
             asks = registry.STAGES[stage].asks
-        arrays = Message(messages.plain(request.arrays) if masked else request.arrays)
+        arrays = Message(messages.stage_arrays(request.arrays) if masked else request.arrays)
         if SINGLE not in request.layers:
             return cls(stage, asks, arrays, frozenset(), masked)
         from flower_pca.layers import single
 
-        numbers, strange = single.tables(request.layers[SINGLE])
+        numbers, strange = single.tables_of_message(request.layers[SINGLE])
         if strange:
             raise ProtocolError(
                 "The server's message has arrays that should contain one number for each client, but do not: "
@@ -236,7 +236,7 @@ def check_numbers(request: wire.Request) -> None:
 def check_arrays(request: wire.Request) -> None:
     """Refuse arrays that the stage of the message does not name, or that do not fit its description."""
     if request.stage == messages.STAGE:
-        if strange := messages.strange(request.arrays):
+        if strange := messages.unknown_mask_arrays(request.arrays):
             raise ProtocolError(
                 f"The server's message has arrays that no masked sum uses: {', '.join(strange)[:100]}. {OTHER_SERVER}"
             )
@@ -335,7 +335,7 @@ def has_no_meaning_in_sum(stage: str, arrays: Arrays) -> bool:
     if stage not in registry.STAGES or not has_additive_answers(stage):
         return True
     # Whether parts have a meaning in a sum does not depend on the number of columns, so this trial uses 1.
-    parts = registry.STAGES[stage].parts(Message(messages.plain(arrays)), 1)
+    parts = registry.STAGES[stage].parts(Message(messages.stage_arrays(arrays)), 1)
     return not parts or any(part.open or part.kind.single for part in parts.values())
 
 

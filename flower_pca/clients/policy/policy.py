@@ -111,11 +111,11 @@ class Policy:
                 "dp, or ask the node's operator."
             )
         floor = self._rules.noise_floor
-        if floor is not None and (why := floor.refusal(says)) is not None:
+        if floor is not None and (why := floor.reason_to_refuse(says)) is not None:
             raise RefusalError(why)
         if says is None:
             return
-        most, budget = self._rules.total_budget, noise.named_budget(says)
+        most, budget = self._rules.total_budget, noise.budget_of_message(says)
         if most is not None and budget > most * (1.0 + _ROUNDING):
             raise RefusalError(
                 f"The run's privacy budget is larger than this node allows: max_epsilon={self._rules.max_epsilon:g} "
@@ -136,13 +136,13 @@ class Policy:
                 "This node answers masked messages only, because its rule masked-only is set. Start the run with "
                 "masks: mask=True in Python, mask=true in the run-config."
             )
-        if masked and messages.single(request.arrays) and not self._rules.single_masks:
+        if masked and messages.has_no_self_masks(request.arrays) and not self._rules.single_masks:
             raise RefusalError(
                 "This node does not take part in masked sums without self-masks, because its single_masks is not set. "
                 "Leave self_masks=False out, or ask the node's operator."
             )
         tables = request.layers.get(SINGLE)
-        if masked and tables and apart.unequal(tables):
+        if masked and tables and apart.has_unequal_numbers(tables):
             # If answers depend on a setting, and only one client gets a different value, the sum could reveal the
             # answer of this client.
             raise RefusalError(

@@ -28,11 +28,11 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.clients.policy.profiles import LOT, rules_of_profile
 from flower_pca.dp.gaussian import noise_of
-from flower_pca.layers.noise import Floor
+from flower_pca.layers.noise import NoiseFloor
 from flower_pca.rows.covariates import SITE
 
 if TYPE_CHECKING:
-    from flower_pca.masking.identity import Identity
+    from flower_pca.masking.identity import NodeIdentity
 
 ANY: Final = "any"  # the value of split_columns that allows every scale, and runs over rows as well
 # The smallest valid value of each rule that is a whole number
@@ -518,14 +518,14 @@ class Rules:
         return np.array([numbers.get(name, np.nan) for name in columns])
 
     @cached_property
-    def noise_floor(self) -> Floor | None:
+    def noise_floor(self) -> NoiseFloor | None:
         """The minimum noise and maximum clip that the node requires, or None if it also answers without noise."""
         if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
             return None
         least = self.min_noise
         if least is None and self.max_epsilon is not None:
             least = 0.0
-        return Floor(least, self.max_clip)
+        return NoiseFloor(least, self.max_clip)
 
     @property
     def total_budget(self) -> float | None:
@@ -566,15 +566,15 @@ class Rules:
         return self.masked_only or self.noise_floor is not None
 
     @cached_property
-    def identity(self) -> Identity | None:
+    def identity(self) -> NodeIdentity | None:
         """The node's signing key and the keys that it trusts, or None. The files are read once, at the first use."""
         if self.sign_key is None and self.trusted_keys is None:
             return None
         # The import is here because the module needs the package cryptography, which other clients do not need.
-        from flower_pca.masking.identity import Identity
+        from flower_pca.masking.identity import NodeIdentity
 
         with marked_private():
-            return Identity.load(self.sign_key, self.trusted_keys)
+            return NodeIdentity.load(self.sign_key, self.trusted_keys)
 
 
 @lru_cache

@@ -34,7 +34,7 @@ from flower_pca.core.kinds import Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
-from flower_pca.masking.messages import Admit, Demands
+from flower_pca.masking.messages import AdmitsGroup, SumConditions
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
@@ -364,11 +364,11 @@ class Account:
                 )
             ledger.answered += 1
 
-    def demands(self, request: wire.Request) -> Demands:
+    def demands(self, request: wire.Request) -> SumConditions:
         """Return the conditions under which the node takes part in a masked sum."""
         rules = self._rules
         named = rules.trusted_keys is not None
-        admits: Admit | None = None
+        admits: AdmitsGroup | None = None
 
         def admit(present: frozenset[bytes], /, *, reveals: bool) -> None:
             with self._open_ledgers() as ledgers:
@@ -383,7 +383,7 @@ class Account:
         # A node with a privacy budget does not tell its peers which columns have values, because this may depend on a
         # single row.
         blind = rules.max_epsilon is not None
-        return Demands(
+        return SumConditions(
             rules.identity,
             rules.min_peers,
             rules.max_colluders,
@@ -419,7 +419,7 @@ class Account:
         most = self._rules.total_budget
         if most is None:
             return
-        ledger.spent += noise.cost(request.layers.get(NOISE, {}))
+        ledger.spent += noise.privacy_cost(request.layers.get(NOISE, {}))
         if ledger.spent > most * (1.0 + _ROUNDING):
             raise RefusalError(
                 "With this message, the node would spend more privacy budget than its max_epsilon allows: "
@@ -437,7 +437,7 @@ class Account:
         if (most := self._rules.max_columns) is None:
             return
         d = data.d or _stream_columns(stage, request, up)
-        parts = registry.STAGES[stage].parts(Message(messages.plain(request.arrays)), d)
+        parts = registry.STAGES[stage].parts(Message(messages.stage_arrays(request.arrays)), d)
         if request.stage == messages.STAGE:
             shapes = {name: [side or 0 for side in part.shape] for name, part in parts.items()}
             sizes = {name: math.prod(shape) for name, shape in shapes.items()}
@@ -454,8 +454,8 @@ class Account:
 
 def _stream_columns(stage: str, request: wire.Request, up: Arrays) -> int:
     """Return the number of columns of a stream's rows, inferred from the arrays of the message and of the answer."""
-    sent, asks = messages.plain(request.arrays), registry.STAGES[stage].asks
+    sent, asks = messages.stage_arrays(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
-    arrays = (*sent.values(), *messages.plain(up).values())
+    arrays = (*sent.values(), *messages.stage_arrays(up).values())
     blocks = [len(a) for a in arrays if a.ndim == 2]
     return max([1, *counts, *blocks])

@@ -138,7 +138,7 @@ def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path,
 
     drawn, write = [], style.write
     monkeypatch.setattr(style, "write", lambda figure, *rest: (drawn.append(figure), write(figure, *rest)))
-    path = course.compare(courses, tmp_path / f"picture.{kind}")
+    path = course.draw_comparison(courses, tmp_path / f"picture.{kind}")
     assert path.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
     for ax, places in zip(drawn[0].axes, ("messages", "bytes"), strict=True):
         for line, each in zip(ax.lines, courses, strict=True):
@@ -146,7 +146,7 @@ def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path,
             assert np.array_equal(line.get_xdata(), getattr(each, places))
             np.testing.assert_allclose(line.get_ydata(), np.maximum(each.angles, 1e-17))
     with pytest.raises(ConfigError, match=r"^A picture is saved as \.svg or \.png"):
-        course.compare(courses, tmp_path / "picture.gif")
+        course.draw_comparison(courses, tmp_path / "picture.gif")
 
 
 SSI = "ssi(oversample=0)"

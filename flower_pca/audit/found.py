@@ -96,9 +96,9 @@ class Audit:
     def picture(self, path: str | os.PathLike[str]) -> Path:
         """Plot the reconstruction errors and the convergence of the components to an SVG or PNG. Return the path."""
         kind = style.suffix(path)
-        drawn = style.figure(SIZE)
+        drawn = style.new_figure(SIZE)
         plot_convergence(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
-        style.key(drawn)
+        style.legend_below(drawn)
         with files.replacing_file(path) as file:
             style.write(drawn, file, kind)
         return Path(path)
@@ -140,5 +140,5 @@ def plot_convergence(
     title = f"What {algorithm} reveals about a client"
     if masked:
         title += ", answers summed"
-    style.tidy(ax, title, "message", "relative error")
-    ax.xaxis.set_major_locator(style.integers())
+    style.label_axes(ax, title, "message", "relative error")
+    ax.xaxis.set_major_locator(style.integer_locator())

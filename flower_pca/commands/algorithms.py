@@ -88,7 +88,7 @@ def _write_comparison(courses: Sequence[Any], figures: list[dict[str, Any]], pla
         if errors.is_installed("matplotlib"):
             from flower_pca.plots import course
 
-            course.compare(courses, draft / "comparison.svg")
+            course.draw_comparison(courses, draft / "comparison.svg")
 
 
 def _run_each(

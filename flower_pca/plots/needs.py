@@ -37,7 +37,7 @@ WHOLE: Final = Requirement(
     'Add shards=[...]. After a run with partitioned_by="columns", draw "scores" instead.',
 )
 SCORES: Final = replace(
-    ROWS, met=lambda result, shards: ROWS.met(result, shards) or scores.own_scores(result) is not None
+    ROWS, met=lambda result, shards: ROWS.met(result, shards) or scores.scores_in_result(result) is not None
 )
 PARTS: Final = Requirement(
     lambda result, shards: shards is not None or bool(result.local),
@@ -56,7 +56,7 @@ SHARES: Final = Requirement(
     "Draw the picture from the result of a simulation, and add shards=[...].",
 )
 COURSE: Final = Requirement(
-    lambda result, shards: course.iterates(result.history) or result.residuals_ is not None,
+    lambda result, shards: course.has_curve(result.history) or result.residuals_ is not None,
     "needs a run that iterates, or an algorithm that computes the PCA of all rows",
     'Draw "bytes" instead.',
 )
@@ -70,7 +70,7 @@ APART: Final = replace(
 )
 BY_COLUMN: Final = Requirement(
     lambda result, shards: (
-        ROWS.met(result, shards) and result.n_components_ > 1 and bool(scores.columns_beside(result, shards or ()))
+        ROWS.met(result, shards) and result.n_components_ > 1 and bool(scores.coloring_columns(result, shards or ()))
     ),
     "needs the rows of the clients, with a column of explain, adjust or keep",
     'Run again with explain="age", for example, and add shards=[...] with this column.',
@@ -81,7 +81,7 @@ EXPLAINED: Final = Requirement(
     'Run again with explain="age", for example.',
 )
 MANY: Final = Requirement(
-    lambda result, shards: result.n_features_in_ > 0 and not variances.enough(result),
+    lambda result, shards: result.n_features_in_ > 0 and not variances.has_room_for_bars(result),
     'is drawn only if there are too many weights for "loadings"',
     'Draw "loadings".',
 )

@@ -83,7 +83,7 @@ def write(
 def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
     """Return the names of the pictures in the report of this result, or [] without matplotlib."""
     if errors.is_installed("matplotlib"):
-        return list(plots.telling(result, shards))
+        return list(plots.pictures_for_report(result, shards))
     return []
 
 

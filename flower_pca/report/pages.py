@@ -77,7 +77,7 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
     ]
     if shards is not None:
         head.append("mean squared error of a row, far entries included")
-        errors = clients.errors_of(result, shards)
+        errors = clients.errors_by_client(result, shards)
         rows = [[*row, f"{errors[key]:.4g}"] for row, key in zip(rows, known.clients, strict=True)]
     return [html.table("Clients: what was taken out", head, rows, words=[0]), _table_of_columns(result)]
 
@@ -142,7 +142,7 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
     lines = [[labels.client_name(result.site_names, key)] for key in keys]
     if shards is not None and known is not None:
         head += ["rows", "error, shared only", "error, with own"]
-        sizes = clients.rows(shards)
+        sizes = clients.row_counts(shards)
         figures = {key: [f"{sizes[key]:,}", f"{a:.4g}", f"{b:.4g}"] for key, a, b in
                    zip(known.clients, known.without, known.rest, strict=True)}  # fmt: skip
         pairs = zip(lines, keys, strict=True)
@@ -273,7 +273,7 @@ def _tables_of_clients(result: PCAResult, shards: Shards) -> list[str]:
         return personal_tables(result, shards)
     if shards is None:
         return []
-    errors, sizes = clients.errors_of(result, shards), clients.rows(shards)
+    errors, sizes = clients.errors_by_client(result, shards), clients.row_counts(shards)
     order = np.arange(len(errors))
     if len(errors) > html.SHOWN:
         order = np.argsort(-errors, kind="stable")[: html.SHOWN]

@@ -30,7 +30,7 @@ BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algor
 def choosing() -> str:
     """Return the table of algorithms, what each finds and when to prefer it."""
     lines = ["| algorithm | finds | prefer it |", "|---|---|---|"]
-    for stage in registry.public().values():
+    for stage in registry.public_classes().values():
         prefer = _named(_first(describe(stage)["prefer"]))
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
     return "\n".join(lines)
@@ -105,7 +105,7 @@ def beside() -> str:
 def reference() -> str:
     """Return the table of algorithms with their Strategy and client."""
     lines = ["| name | class | Strategy | client |", "|---|---|---|---|"]
-    for name, stage in registry.public().items():
+    for name, stage in registry.public_classes().items():
         lines.append(f"| `{stage.name}` | `{name}` | `strategies.{name}` | `clients.{name}Client` |")
     return "\n".join(lines)
 
@@ -162,7 +162,7 @@ def _first(text: str) -> str:
 
 def _named(text: str) -> str:
     """Replace names of classes by the names of their algorithms."""
-    names = {name: stage.name for name, stage in registry.public().items()}
+    names = {name: stage.name for name, stage in registry.public_classes().items()}
     return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", text)
 
 

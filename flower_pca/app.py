@@ -56,7 +56,7 @@ def _load_rows(context: Context) -> Any:
     node, config = context.node_config, _settings_of_run(context)
     data = _own_rows(node)
     if data is not None:
-        if registry.tracks(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
+        if registry.is_tracker(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
             return Stream(Arrivals(data), who=checks.NODE)
         with marked_private():
             own = Rules.of_node_config(node)

@@ -202,7 +202,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
 
         budget, algorithm = plan_budget(config.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
-    entry = registry.entry(type(algorithm))
+    entry = registry.entry_of(type(algorithm))
     plain = partial(entry.opening, judged=judged, bits=bits)
     opening = _opening_of_run(config, algorithm.width(config.first_n_components), budget, plain)
     if config.harmonize is not None or config.adjust:
@@ -345,10 +345,10 @@ def _initial_model(
     """Return the model with which a run starts, before its first message."""
     basis, earlier = None, None
     if init is not None:
-        basis = starts.block(
+        basis = starts.start_block(
             init, algorithm, n_components=config.first_n_components, seed=config.seed, wanted=config.columns
         )
-        earlier = starts.earlier(init, algorithm, n_components=config.first_n_components, wanted=config.columns)
+        earlier = starts.earlier_run(init, algorithm, n_components=config.first_n_components, wanted=config.columns)
     shared: tuple[str, ...] = ()
     if config.categorical is not None:
         shared = config.coding.new_columns
@@ -417,7 +417,7 @@ def tracking(
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
     compatible.check_combination(tracker, on, registry.TRACKERS)
     r, masked, names = int(n_components), masks is not None, split_names(columns)
-    basis, names = (None, names) if init is None else starts.basis(init, r, names)
+    basis, names = (None, names) if init is None else starts.start_basis(init, r, names)
     model = Model(
         n_components=r, center=False, scale=None, seed=int(seed), steps=steps, summed=masked, wanted=names, basis=basis
     )

@@ -164,7 +164,7 @@ def _answer_without_rows(work: Work) -> tuple[Arrays, Arrays]:
     parts = work.stage.parts(work.arrays, work.data.d)
     zeros = {name: np.zeros([side or 0 for side in part.shape]) for name, part in parts.items()}
     after: Arrays = {}
-    if registry.owners(work.stage.name):
+    if registry.algorithms_of_stage(work.stage.name):
         drawn = LocalData(random_block(2, work.data.d, 0), who=work.data.who)
         _, after = work.stage.client(work.arrays, drawn, work.memory)
     return zeros, after

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-def load(place: str) -> Any:
+def import_object(place: str) -> Any:
     """Import and return the object at a place in the package, such as "algorithms.krylov:Krylov"."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"flower_pca.{module}"), name)
@@ -71,9 +71,9 @@ class LazyTable(MutableMapping[str, V]):
         return len(self._makers)
 
 
-def classes(places: Mapping[str, str]) -> LazyTable[Any]:
+def lazy_classes(places: Mapping[str, str]) -> LazyTable[Any]:
     """Return a lazy mapping from names to the classes at these places."""
-    return LazyTable({name: partial(load, place) for name, place in places.items()})
+    return LazyTable({name: partial(import_object, place) for name, place in places.items()})
 
 
 _RESULT: Final = "results.pca:PCAResult"  # a place instead of the class, because clients need not import it
@@ -99,7 +99,7 @@ class Entry:
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: ResultClass = field(default_factory=partial(load, _RESULT))
+    result: ResultClass = field(default_factory=partial(import_object, _RESULT))
     opening: type[Opening] = Opening
 
 
@@ -113,7 +113,9 @@ class _EntryPlaces:
     opening: str = _OPENING
 
     def entry(self) -> Entry:
-        return Entry(load(self.at), STAGES[self.closing], load(self.result), load(self.opening))
+        return Entry(
+            import_object(self.at), STAGES[self.closing], import_object(self.result), import_object(self.opening)
+        )
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
@@ -180,21 +182,21 @@ _PLACES: Final = {
 }
 
 TABLE: Final[MutableMapping[str, Entry]] = LazyTable({name: line.entry for name, line in _LINES.items()})
-ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({n: _PLACES[n] for n in _LINES})
-TRACKERS: Final[MutableMapping[str, type[Tracker]]] = classes(_TRACKERS)
+ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = lazy_classes({n: _PLACES[n] for n in _LINES})
+TRACKERS: Final[MutableMapping[str, type[Tracker]]] = lazy_classes(_TRACKERS)
 # Stages that a node's operator must allow by name, like algorithms, because they compare rows
-EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(
+EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = lazy_classes(
     {**_AFTER_CLOSING, **_COMPONENT_COUNTS, **_COLUMN_CHOICE}
 )
 # Stages before the algorithm that find the number of components. Their names are values of `n_components`.
-COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COMPONENT_COUNTS)
+COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = lazy_classes(_COMPONENT_COUNTS)
 # Stages that follow an opening in runs without an algorithm
-OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_OPENING_ONLY)
+OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = lazy_classes(_OPENING_ONLY)
 # Choosers, which select one of the algorithms for a run. No message contains the name of a chooser.
-CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "algorithms.covariance:Auto"})
-STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
+CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = lazy_classes({"auto": "algorithms.covariance:Auto"})
+STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = lazy_classes(_PLACES)
 # A client reads a message in this order, and processes its answer in the reverse order.
-LAYERS: Final[Mapping[str, type[Layer]]] = classes(
+LAYERS: Final[Mapping[str, type[Layer]]] = lazy_classes(
     {
         WIRE: "layers.precision:Precision",
         SINGLE: "layers.single:NumberTables",
@@ -231,13 +233,13 @@ def register(
             f"The closing stage {closing.name} rotates components, which works only if they are orthonormal, but the "
             f"components of {algorithm.name} are not orthonormal. Leave the closing stage out."
         )
-    TABLE[algorithm.name] = Entry(algorithm, closing, result or load(_RESULT))
+    TABLE[algorithm.name] = Entry(algorithm, closing, result or import_object(_RESULT))
     _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
 
 
-def public() -> Mapping[str, type[Stage[Any]]]:
+def public_classes() -> Mapping[str, type[Stage[Any]]]:
     """Return the algorithms and trackers by the names of their classes, which the package exports."""
     names = (*ALGORITHMS, *TRACKERS)
     return LazyTable({_class_name(name): partial(STAGES.__getitem__, name) for name in names})
@@ -250,17 +252,17 @@ def _class_name(stage: str) -> str:
     return STAGES[stage].__name__
 
 
-def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
+def closing_of(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     """Return the stage that ends an algorithm's run."""
-    return entry(type(algorithm)).closing
+    return entry_of(type(algorithm)).closing
 
 
 def has_local_results(algorithm: Algorithm[Any]) -> bool:
     """Return whether each client gets its own result from a run of this algorithm."""
-    return closing(algorithm).local_results is not Stage.local_results
+    return closing_of(algorithm).local_results is not Stage.local_results
 
 
-def entry(algorithm: type[Any]) -> Entry:
+def entry_of(algorithm: type[Any]) -> Entry:
     """Return the table's entry of an algorithm. An unlisted class gets the entry of its nearest listed base class."""
     for kind in algorithm.__mro__:
         found = TABLE.get(getattr(kind, "name", ""))
@@ -319,7 +321,7 @@ def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
 
 def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], given: Any, /, **parameters: Any) -> Any:
     if isinstance(given, base):
-        checks.parameters(given.name, parameters, _parameters(type(given)))
+        checks.parameters(given.name, parameters, _parameter_names(type(given)))
         return replace(given, **parameters)
     name, own, kind = given, dict[str, Any](), None
     with suppress(KeyError, TypeError):  # `given` may not be a bare name.
@@ -327,17 +329,17 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
     if kind is None:
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
         if name not in table:
-            _require_no_other(name)
+            _require_right_table(name)
             noun = what.removeprefix("The ")
             remedy = checks.did_you_mean(name, table, otherwise=f"The {noun}s are {labels.join_with_and(list(table))}.")
             raise ConfigError(f"There is no {noun} named {shown(name)}. {remedy}", setting=noun, value=name)
         kind = table[name]
     if own or parameters:
-        checks.parameters(name, {**own, **parameters}, _parameters(kind))
+        checks.parameters(name, {**own, **parameters}, _parameter_names(kind))
     return kind(**{**own, **parameters})
 
 
-def _require_no_other(name: str) -> None:
+def _require_right_table(name: str) -> None:
     """Raise ConfigError for a tracker in place of an algorithm, or vice versa. The error says where it can be used."""
     if name in TRACKERS:
         raise ConfigError(
@@ -351,12 +353,12 @@ def _require_no_other(name: str) -> None:
         )
 
 
-def tracks(algorithm: str) -> bool:
+def is_tracker(algorithm: str) -> bool:
     """Return whether a name or a spec string stands for a tracker."""
     return algorithm.split("(")[0].strip() in TRACKERS
 
 
-def owners(stage: str) -> frozenset[str]:
+def algorithms_of_stage(stage: str) -> frozenset[str]:
     """Return the names of the algorithms or trackers to which a stage belongs.
 
     For a stage that any run can contain, such as the evaluation, the set is empty.
@@ -365,5 +367,5 @@ def owners(stage: str) -> frozenset[str]:
     return frozenset(named.intersection(TABLE) | named.intersection(TRACKERS))
 
 
-def _parameters(stage: type[Stage[Any]]) -> list[str]:
+def _parameter_names(stage: type[Stage[Any]]) -> list[str]:
     return [f.name for f in fields(stage)]

@@ -105,7 +105,7 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def unillustrated(monkeypatch):
     """Reports have no pictures, which are most of a command's time: for tests that ask for something else."""
-    monkeypatch.setattr("flower_pca.report.page.pictures", lambda result, shards, chosen=None: "")
+    monkeypatch.setattr("flower_pca.report.page.pictures_as_html", lambda result, shards, chosen=None: "")
 
 
 @pytest.fixture

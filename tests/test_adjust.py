@@ -169,7 +169,7 @@ def test_a_node_keeps_its_means_in_its_own_folder(tmp_path):
             covariates="age", answers="fixed", output_dir=tmp_path, memory_dir=tmp_path / "memory",
         )  # fmt: skip
         result = strategy.fit(grid)
-    own = sites.read(tmp_path / "flower_pca-local-1.npz")
+    own = sites.read_local_result(tmp_path / "flower_pca-local-1.npz")
     rows = left_of(tables, ("age", "site"))[len(tables[0]) :][: len(tables[1])]
     scores = result.at_site(own).transform(tables[1].drop(columns="sex"))
     np.testing.assert_allclose(scores, rows @ result.components_.T, atol=1e-10)

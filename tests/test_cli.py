@@ -396,7 +396,7 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
     takes = {one["algorithm"]: one["takes"] for one in every}
     assert takes["ssi"] == ["mask", "dp", "channel"]
     assert (takes["uda"], takes["consensus_rpca"], takes["st_miss"]) == ([], ["mask"], ["mask", "channel"])
-    for one, stage in zip(every, registry.public().values(), strict=True):
+    for one, stage in zip(every, registry.public_classes().values(), strict=True):
         assert one == algorithms.describe(stage)
         text = " ".join((stage.__doc__ or "").split())
         for part in ("what", "cost", "prefer"):

@@ -188,9 +188,9 @@ class Unsearched(tuple):
 def test_no_name_is_searched_for_among_all_of_them():
     names = tuple(f"gene{j}" for j in range(50))
     rows = Table(np.ones((2, 50)), names)
-    matching._check(rows, Unsearched(names), Unsearched(reversed(names)), "")
+    matching._check_columns(rows, Unsearched(names), Unsearched(reversed(names)), "")
     with pytest.raises(ConfigError, match="gene99"):
-        matching._check(rows, Unsearched(names), Unsearched((*names, "gene99")), "")
+        matching._check_columns(rows, Unsearched(names), Unsearched((*names, "gene99")), "")
 
 
 def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypatch):

@@ -84,7 +84,7 @@ def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
     errors, off = result.loading_errors_, result.variance_errors_
     if errors is None or off is None:
         raise ConfigError("The result has no standard errors. Run again with standard_errors=True.")
-    freedom = max(result.n_samples_ - facts.clients(result.history), 1)
+    freedom = max(result.n_samples_ - facts.number_of_clients(result.history), 1)
     times = float(special.stdtrit(freedom, 0.5 + 0.5 * float(share)))
     bound = times * errors * _bias_correction(result)[:, None]
     components, variances = result.components_, result.explained_variance_

@@ -108,7 +108,7 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
         rest = (d - result.n_components_) * np.log(weight)
     log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units_of_columns(result)).sum())
     distances = []
-    for block in result._data(X).dense():
+    for block in result._rows_in_frame(X).dense():
         block = block.astype(np.float64, copy=False)
         scores = block @ Z
         left_out = block - scores @ Z.T

@@ -41,9 +41,9 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
-from flower_pca.results.facts import names_of
+from flower_pca.results.facts import column_names
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.projection import shrinkage
+from flower_pca.results.projection import shrinkage_factors
 from flower_pca.rows.adjusted import hat_root
 from flower_pca.rows.covariates import SITE
 from flower_pca.stages import downdate, histograms
@@ -261,10 +261,12 @@ class Monitor:
     def because(self, X: Any, statistic: str, *, top: int = 3) -> str:
         """Return the columns that contribute most to "T2" or "SPE" of the single row in X, as text."""
         t2, spe = self.contributions(X)
-        return _columns_in_words(_largest_columns(t2[0] if statistic == "T2" else spe[0], names_of(self._result), top))
+        return _columns_in_words(
+            _largest_columns(t2[0] if statistic == "T2" else spe[0], column_names(self._result), top)
+        )
 
     def _anomalies_at(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
-        start, names = 0, names_of(self._result)
+        start, names = 0, column_names(self._result)
         for block in self._row_blocks(X):
             scored = RowScores(*histograms.distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
@@ -308,7 +310,7 @@ class Monitor:
                 "Rows of the run can be scored with in_run=True only if the components are eigenvectors of the "
                 "covariance of at least 3 rows. Leave out in_run=True."
             )
-        data, removed = result._data(X), result.adjusted_degrees_
+        data, removed = result._rows_in_frame(X), result.adjusted_degrees_
         values, total = self._axis_variances[: self._all] * self._free, self._total * self._free
         rows, hat = result.n_samples_ - int(result.centered) - removed, None
         if result.covariate_inverse_ is not None:
@@ -340,7 +342,7 @@ class Monitor:
         return ((scores / np.sqrt(self._variances)) @ self._Z.T) ** 2, (X - scores @ self._Z.T) ** 2
 
     def _row_blocks(self, X: Any) -> Iterator[Array]:
-        blocks = self._result._data(X).dense()
+        blocks = self._result._rows_in_frame(X).dense()
         return (np.asarray(block, dtype=np.float64) for block in blocks)
 
     @property
@@ -378,7 +380,7 @@ class Monitor:
         factors = None
         if not trained and self._result.shrinkage_ is not None:
             rows, columns = n - int(self._result.centered) - removed, self._result.n_features_in_
-            factors = shrinkage(self._variances, self._residual_variance, rows=rows, columns=columns)
+            factors = shrinkage_factors(self._variances, self._residual_variance, rows=rows, columns=columns)
         if trained:
             whose = "the run's own"
             t2 = self._free * (1.0 - 1.0 / about) * special.betaincinv(k / 2.0, free / 2.0, level)

@@ -48,7 +48,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.names.levels import source_of
-from flower_pca.results.facts import Listing, plain_names
+from flower_pca.results.facts import Listing, names_for_json
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
@@ -273,7 +273,7 @@ class Rotation:
         return {
             "method": self.method,
             "names": self.get_feature_names_out().tolist(),
-            "feature_names": plain_names(self.result),
+            "feature_names": names_for_json(self.result),
             "loadings": self.loadings.tolist(),
             "matrix": self.matrix.tolist(),
             "correlations": self.correlations.tolist(),

@@ -46,7 +46,7 @@ class Sites:
 
 def compare_sites(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
     """Return a comparison of the sites of a run, computed from their rows. Up to `few` sites keep their order."""
-    found = [result._data(X).moments() for X in shards]
+    found = [result._rows_in_frame(X).moments() for X in shards]
     means = np.stack([m.mean for m in found])
     squares = np.stack([m.m2 for m in found])
     seen = np.stack([np.broadcast_to(m.value_counts, m.mean.shape) for m in found]).astype(np.float64)

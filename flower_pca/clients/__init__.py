@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _SUFFIX = "Client"
 __all__ = ["PCAClient", "Rules", "WithPCA", "client_app", "register"]
-__all__ += sorted(f"{name}{_SUFFIX}" for name in registry.public())
+__all__ += sorted(f"{name}{_SUFFIX}" for name in registry.public_classes())
 
 
 def __getattr__(name: str) -> Any:
     stage = None
     if name.endswith(_SUFFIX):
-        stage = registry.public().get(name.removesuffix(_SUFFIX))
+        stage = registry.public_classes().get(name.removesuffix(_SUFFIX))
     if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: Any = getattr(named, name, None)

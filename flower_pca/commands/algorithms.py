@@ -150,7 +150,7 @@ def add_listing(commands: Any) -> None:
 
 def run_listing(args: argparse.Namespace) -> int:
     """Print the description of each algorithm."""
-    every = [describe(stage) for stage in registry.public().values()]
+    every = [describe(stage) for stage in registry.public_classes().values()]
     if args.json:
         common.print_json(every)
         return 0

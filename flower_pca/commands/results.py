@@ -51,7 +51,7 @@ def run_show(args: argparse.Namespace) -> int:
         lines = [result.table(), _messages_in_words(result), *_line_of_sites(result), f"{result.status}\n"]
         sys.stdout.write("\n".join(lines))
     elif isinstance(result, TrackingResult):
-        common.print_json(facts.in_json(result.summary().facts))
+        common.print_json(facts.facts_as_json(result.summary().facts))
     elif args.json:
         common.print_json(figures_as_json(result, rotation))
     else:
@@ -69,13 +69,13 @@ def print_result(result: PCAResult, *, verbose: bool) -> None:
     sys.stdout.write("".join(f"{common.OptionWording().in_options(words)}\n" for words in summary.of_tone("bad")))
     heads, cells = summary.components
     common.print_table(heads, cells, text=(len(heads) - 1,))
-    clients = labels.count(facts.clients(result.history), "client")
+    clients = labels.count(facts.number_of_clients(result.history), "client")
     lines = [
         f"{summary.size} at {clients}, by {result.algorithm}",
         _messages_in_words(result),
         *_line_of_sites(result),
         *(f"{fact.words}: {fact.text}" for fact in summary.facts if fact.words in _LINES),
-        *(remark.words for remark in facts.of_left_out(result.left_out)),
+        *(remark.words for remark in facts.remarks_on_left_out(result.left_out)),
         *_line_of_limits(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *_lines_on_ending(result, verbose=verbose),
@@ -94,11 +94,11 @@ def _lines_on_ending(result: PCAResult, *, verbose: bool) -> list[str]:
         return list(result.decisions) if verbose else []
     if verbose:
         return [str(result.status), *result.decisions]
-    doubts = facts.of_kind(facts.of_status(result.status), "warn")
+    doubts = facts.with_tones(facts.remarks_on_status(result.status), "warn")
     words = (common.OptionWording().in_options(doubt.words) for doubt in doubts)
     # Even after a successful run over columns, the reader should check how people were matched.
     matched = result.decisions if result.config.get("partitioned_by") == "columns" else ()
-    return [facts.ending(result.status, result.rounds, result.left_out), *words, *matched]
+    return [facts.ending_in_words(result.status, result.rounds, result.left_out), *words, *matched]
 
 
 def _line_of_sites(result: PCAResult | TrackingResult) -> list[str]:
@@ -122,7 +122,7 @@ def figures_as_json(result: PCAResult, rotation: Rotation | None = None) -> dict
     Arrays with an entry for each column are only in the result's file, except for the arrays of a rotation.
     """
     figures = {
-        **facts.in_json(result.summary().facts),
+        **facts.facts_as_json(result.summary().facts),
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
     }
     if rotation is not None:

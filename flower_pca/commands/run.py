@@ -142,7 +142,7 @@ def _write_files(result: PCAResult, shards: list[Any], place: Path, args: argpar
     from flower_pca.vertical.result import ColumnsResult
 
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
-    with saved.rescue(result), common.writing_folder(place) as draft:
+    with saved.saving_on_failure(result), common.writing_folder(place) as draft:
         result.save(draft / "result.npz")
         output.write_loadings(result, draft / "loadings.csv")
         if isinstance(result, ColumnsResult):

@@ -217,7 +217,7 @@ def _write_files(result: TrackingResult, tracker: Tracker, place: Path, title: s
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(_changes_in_words(result, tracker))
-    with saved.rescue(result), common.writing_folder(place) as draft:
+    with saved.saving_on_failure(result), common.writing_folder(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_write_picture(result, draft / "tracking.png", place))
         report.write(result, draft / "report.html", title=title)

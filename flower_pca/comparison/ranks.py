@@ -15,7 +15,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.config import PCAConfig
 from flower_pca.registry import make
-from flower_pca.results.matching import arrange
+from flower_pca.results.matching import with_columns_in_order
 from flower_pca.results.personal import PersonalResult
 from flower_pca.rows.frame import Frame, fill_sparse_gaps
 from flower_pca.rows.local import LocalData
@@ -110,8 +110,8 @@ def alternatives(
     result, r1, r2 = _require_personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
     if test is not None:
-        test = [_with_gaps_filled(arrange(X, names, digest), result.fill_) for X in test]
-    shards = [_with_gaps_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
+        test = [_with_gaps_filled(with_columns_in_order(X, names, digest), result.fill_) for X in test]
+    shards = [_with_gaps_filled(with_columns_in_order(X, names, digest), result.fill_) for X in sites_of(shards)]
     if len(result.local) < len(shards):
         raise DataError(
             f"The result has the local components of {labels.count(len(result.local), 'client')}, but shards has the "

@@ -41,7 +41,7 @@ from flower_pca.names.columns import enumeration
 from flower_pca.names.levels import AsGiven, Coding, read_levels, source_of
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.projection import known_shrinkage
+from flower_pca.results.projection import require_shrinkage
 from flower_pca.results.start import Start
 from flower_pca.rows.covariates import SITE
 from flower_pca.settings.budget import DP
@@ -300,7 +300,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             The rows, and the site of each row, in the same form as for `transform`.
         """
         scores = self._stack_by_site(X, sites, self._scores)
-        return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
+        return np.asarray(scores / require_shrinkage(self.result_.shrinkage_))
 
     def inverse_transform(self, X: Any) -> Array:
         """Return the rows that have the scores X and lie in the span of the components, (n_samples, n_features_in_)."""

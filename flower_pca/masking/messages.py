@@ -136,7 +136,7 @@ def reason_if_all_strayed(client: int, then: str) -> str:
 
 def answers_from_memory(stage: str) -> bool:
     """Return whether a stage answers from its memory, as the stages of algorithms do."""
-    return bool(registry.owners(stage))
+    return bool(registry.algorithms_of_stage(stage))
 
 
 def _memory_of_stage(own: Arrays) -> Arrays:

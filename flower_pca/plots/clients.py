@@ -13,7 +13,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.site import for_place
+from flower_pca.results.site import result_at_position
 
 _MAPPED: Final = 24  # maximum number of clients in the picture of means
 # Up to this number of clients, each client is labeled with its name. With more clients, only some are labeled.
@@ -29,7 +29,7 @@ def column_means(fig: style.Figure, result: PCAResult, shards: Sequence[Any]) ->
         found.off[shown],
         columns=result.feature_names_in_,
         others=[labels.client_name(result.site_names, int(i)) for i in shown],
-        title=facts.heading("Means of the clients", len(shown), len(found.order), "furthest off"),
+        title=facts.title_with_count("Means of the clients", len(shown), len(found.order), "furthest off"),
         label="deviations of all rows",
         kind="signed",
     )
@@ -110,7 +110,7 @@ def client_names(result: PCAResult, keys: Sequence[int]) -> list[str]:
 
 def errors_by_client(result: PCAResult, shards: Sequence[Any]) -> Array:
     """Return the mean squared reconstruction error of the rows of each client, (N,)."""
-    return np.array([for_place(result, i).reconstruction_error(shard) for i, shard in enumerate(shards)])
+    return np.array([result_at_position(result, i).reconstruction_error(shard) for i, shard in enumerate(shards)])
 
 
 def row_counts(shards: Sequence[Any]) -> list[int]:

@@ -14,7 +14,7 @@ from flower_pca.plots import clients, course, style
 from flower_pca.plots.needs import Result, Shards
 from flower_pca.plots.pictures import PICTURES, Picture
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.site import knows_sites
+from flower_pca.results.site import can_score_sites
 
 
 def pictures_for_report(result: Result, shards: Shards = None) -> dict[str, Picture]:
@@ -63,7 +63,12 @@ def figure(result: Result, what: str, *, shards: Shards | Mapping[str, Any] = No
     """Return one of PICTURES as a matplotlib figure, or raise a ConfigError if its requirement is not met."""
     result, shards = with_rows(result, shards)
     picture, drawn = PICTURES[what], style.new_figure()
-    if picture.rows and shards is not None and isinstance(result, PCAResult) and not knows_sites(result, len(shards)):
+    if (
+        picture.rows
+        and shards is not None
+        and isinstance(result, PCAResult)
+        and not can_score_sites(result, len(shards))
+    ):
         raise ConfigError(
             "Rows can be scored only with their site's local results, but this result does not have them for all "
             "sites. Draw the picture from the result of simulate, before it is saved."

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from flower_pca.analysis import groups
 from flower_pca.plots import course, scores, variances
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.site import knows_sites
+from flower_pca.results.site import can_score_sites
 from flower_pca.results.steps import TrackingResult
 
 Result: TypeAlias = PCAResult | TrackingResult
@@ -26,7 +26,7 @@ class Requirement:
 
 
 ROWS: Final = Requirement(
-    lambda result, shards: shards is not None and knows_sites(result, len(shards)),
+    lambda result, shards: shards is not None and can_score_sites(result, len(shards)),
     "needs the rows of the clients",
     "Add shards=[...].",
 )

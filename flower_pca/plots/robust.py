@@ -24,7 +24,7 @@ def removed_by_column(fig: style.Figure, result: RobustResult) -> None:
 
 def _draw_columns(fig: style.Figure, result: RobustResult, share: Array, title: str) -> None:
     order = np.argsort(-share, kind="stable")[:_COLUMNS]
-    names = facts.names_of(result)
+    names = facts.column_names(result)
     if len(order) < len(share):
         title = f"{title}, the {len(order)} of {len(share):,} columns with most"
     named = [names[j] for j in order]

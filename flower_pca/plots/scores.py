@@ -14,7 +14,7 @@ from flower_pca.names.table import Table
 from flower_pca.plots import clients, style
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.site import for_place
+from flower_pca.results.site import result_at_position
 
 _POINTS: Final = 6000  # maximum number of points in a scatter plot, because more points hide each other
 _VECTOR: Final = 600  # maximum number of points that an SVG file stores as separate shapes
@@ -104,7 +104,7 @@ def _thinned_rows(shards: Sequence[Any]) -> tuple[int, list[Table]]:
 
 def _scores_of(result: PCAResult, tables: Sequence[Table]) -> list[Array]:
     """Return the scores of the rows of each client along at most two components."""
-    return [for_place(result, i).transform(rows)[:, :2] for i, rows in enumerate(tables)]
+    return [result_at_position(result, i).transform(rows)[:, :2] for i, rows in enumerate(tables)]
 
 
 def _title(count: int, every: int) -> str:
@@ -119,7 +119,7 @@ def _draw_biplot(fig: style.Figure, result: PCAResult, parts: list[Array], title
     bar = clients.client_names(result, range(len(parts))) if len(parts) > 1 else None
     _draw_cloud(ax, points, client, len(parts), bar=bar)
     style.label_axes(ax, title, "component 1", "component 2", grid="both")
-    weights, columns = result.components_[:2].T, facts.names_of(result)
+    weights, columns = result.components_[:2].T, facts.column_names(result)
     lengths = np.abs(weights).max(axis=0, initial=0.0)
     # Arrows are scaled separately along each axis.
     ends = weights / np.maximum(lengths, np.finfo(float).tiny)

@@ -25,12 +25,12 @@ _FARTHEST: Final = 1.2  # The axis ends at this weight or before, even if whiske
 
 def draw_bars(fig: style.Figure, result: PCAResult) -> None:
     """Draw bars for the columns with the largest weights in each component, largest first."""
-    _draw_panels(fig, result.components_, facts.names_of(result), result.loading_errors_)
+    _draw_panels(fig, result.components_, facts.column_names(result), result.loading_errors_)
 
 
 def draw_last_step(fig: style.Figure, result: TrackingResult) -> None:
     """Draw bars for the columns with the largest weights in each component of the last step."""
-    _draw_panels(fig, result.components_[-1], facts.names_of(result))
+    _draw_panels(fig, result.components_[-1], facts.column_names(result))
 
 
 def draw_heatmap(fig: style.Figure, result: PCAResult) -> None:

@@ -11,7 +11,7 @@ from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 
 
-def write(
+def write_to_anndata(
     adata: Any,
     key: str,
     *,

@@ -19,7 +19,7 @@ class LeftOut(NamedTuple):
     why: str
 
 
-def parted(
+def site_fields(
     names: Mapping[int, str],
     everyone: Iterable[int],
     contributors: Collection[int],

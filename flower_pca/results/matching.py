@@ -25,7 +25,7 @@ _NO_NAMES: Final = "The result has column names but the rows have none, so they 
 _NOT_KNOWN: Final = "The rows have column names but the result has none, so they are matched by position."
 
 
-def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
+def rows_in_frame(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     """Return new rows in the frame of a result, with the columns of the result.
 
     Parameters
@@ -44,7 +44,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     ConfigError
         If a column is missing (the error names it), or if the number of columns differs.
     """
-    names = _clean_names(frame.names)
+    names = _names_or_none(frame.names)
     if frame.covariates is not None and frame.covariates.names:
         rows = _rows_beside_covariates(X, names, frame.covariates)
     else:
@@ -67,18 +67,18 @@ def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: C
             "The result has no column names, so the covariates of new rows cannot be distinguished from features. "
             "Run again with rows that have column names."
         )
-    rows = read(X, (*names, *covariates.names))
+    rows = rows_as_table(X, (*names, *covariates.names))
     there = {*(rows.names or ()), *rows.texts, *rows.coded}
     if absent := [name for name in covariates.names if not {name, source_of(name)} & there]:
         raise ConfigError(
             f"The rows given have no column {enumeration(absent)}, but the run removed its effect. Add this column to "
             "the rows."
         )
-    _check(rows, rows.names or (), names, "")
+    _check_columns(rows, rows.names or (), names, "")
     return rows
 
 
-def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def _names_or_none(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(map(clean_name, names))
 
 
@@ -89,17 +89,17 @@ def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> Table:
     names, or "". Issue a UserWarning if only the rows or only the result has names. Raise a ConfigError if a column is
     missing.
     """
-    rows = read(X, names)
+    rows = rows_as_table(X, names)
     by_name = names is not None or bool(known)
     if by_name != (rows.names is not None):
         warnings.warn(_NO_NAMES if rows.names is None else _NOT_KNOWN, UserWarning, stacklevel=5)
     if rows.names is None or not by_name:
         return replace(rows.whole(), names=None)
-    _check(rows, rows.names, names, known)
+    _check_columns(rows, rows.names, names, known)
     return rows
 
 
-def read(X: Any, names: tuple[str, ...] | None = None) -> Table:
+def rows_as_table(X: Any, names: tuple[str, ...] | None = None) -> Table:
     """Return the rows as a table. If X is text, read the file or spec that it names."""
     if isinstance(X, str | os.PathLike):
         from flower_pca.data import sources
@@ -108,12 +108,12 @@ def read(X: Any, names: tuple[str, ...] | None = None) -> Table:
     return Table.of(X, who=_WHO)
 
 
-def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
+def with_columns_in_order(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     """Return the rows with columns in the order of these names, or sorted by name if `names` is None.
 
     Columns without names keep their order. `known` is the digest of the result's sorted names, or "".
     """
-    names = _clean_names(names)
+    names = _names_or_none(names)
     rows = rows_by_name(X, names, known)
     if rows.names is None:
         return rows.values
@@ -122,7 +122,7 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     return rows.pick(wanted, _WHO).values
 
 
-def in_order(components: Array, names: Any, wanted: Any) -> Array:
+def components_in_order(components: Array, names: Any, wanted: Any) -> Array:
     """Return the components of another result with columns in the wanted order, or unchanged if names are missing.
 
     Raise a ConfigError if the two results have different columns.
@@ -138,7 +138,7 @@ def in_order(components: Array, names: Any, wanted: Any) -> Array:
     return np.asarray(components[:, places])
 
 
-def _check(rows: Table, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
+def _check_columns(rows: Table, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
     if wanted is None:
         own = Heading.of_names(names, len(names))
         if own.digest != known:

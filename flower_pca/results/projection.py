@@ -20,9 +20,9 @@ from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.core.model import Model
-from flower_pca.results.facts import names_of
+from flower_pca.results.facts import column_names
 from flower_pca.results.left_out import LeftOut
-from flower_pca.results.matching import match
+from flower_pca.results.matching import rows_in_frame
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -30,7 +30,7 @@ _REMEDY: Final = "Ask the sender to send result.to_record() again."
 _POSITIVE: Final = ("scale_", "shrinkage_")  # arrays that must be positive, because rows or scores are divided by them
 
 
-def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> Array:
+def shrinkage_factors(variances: Array, left_out: float, *, rows: int, columns: int) -> Array:
     """Return the factors by which scores of new rows are smaller than scores of the fitted rows, (k,).
 
     This is the estimate of Dey and Lee (2019), under the assumption that variances are equal along all directions
@@ -45,7 +45,7 @@ def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> 
     return np.asarray(1.0 / (1.0 + left_out / (rows * usable)))
 
 
-def known_shrinkage(factors: Array | None) -> Array:
+def require_shrinkage(factors: Array | None) -> Array:
     """Return these shrinkage factors, or raise an error if they are not known.
 
     Raises
@@ -96,7 +96,7 @@ class Packet(ABC):
         """Return the rows of X minus the mean, divided by the scale, with columns in the order of this packet."""
         names = labels.tuple_of(self.feature_names_in_)
         frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
-        return match(X, frame, self.n_features_in_, digest=self.feature_digest)
+        return rows_in_frame(X, frame, self.n_features_in_, digest=self.feature_digest)
 
     def to_bytes(self) -> bytes:
         """Pack everything into bytes for `from_bytes`, in numpy's format without pickles."""
@@ -267,7 +267,7 @@ class Projection(Packet):
 
     def project(self, X: Any) -> Array:
         """Return scores of new rows that are comparable with the run's rows, (n, k). See `PCAResult.project`."""
-        return self.transform(X) / known_shrinkage(self.shrinkage_)
+        return self.transform(X) / require_shrinkage(self.shrinkage_)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Return the rows, (n, d), that have these scores and are in the components' span, in the original units."""
@@ -389,6 +389,6 @@ class Scaling(Packet):
 
     def table(self) -> str:
         """Return a plain text table with the mean and the standard deviation of each column."""
-        columns = zip(names_of(self), self.mean_, self.scale_, strict=True)
+        columns = zip(column_names(self), self.mean_, self.scale_, strict=True)
         lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in columns]
         return labels.text_table(["column", "mean", "deviation"], lines)

@@ -24,7 +24,7 @@ from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import Heading, split_names
 from flower_pca.names.table import Table
-from flower_pca.results.left_out import parted
+from flower_pca.results.left_out import site_fields
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.rows.adjusted import hints_of_constant_columns, local_adjustment
@@ -219,7 +219,7 @@ def _in_process(
     own: dict[int, Arrays] = {}
     hints: list[str] = []
     if any(there.memories) and registry.has_local_results(config.algorithm):
-        stage, frame = registry.closing(config.algorithm).name, _client_frame(result, config)
+        stage, frame = registry.closing_of(config.algorithm).name, _client_frame(result, config)
         for i in public:
             if arrays := client_half.local_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
@@ -386,7 +386,7 @@ def track(
     >>> result.components_.shape  # one basis for each of three steps
     (3, 2, 6)
     """
-    from flower_pca.results.record import Following
+    from flower_pca.results.record import StepReporter
     from flower_pca.tracking.tracker import Tracker
 
     _require_order("track", "streams", tracker, streams, (Tracker,))
@@ -410,7 +410,7 @@ def track(
     watch.begin(lambda: f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
     watchers: list[Watcher] = [watch]
     if on_step is not None:
-        watchers.append(Following(on_step, lambda i: (i, clients[i].site)))
+        watchers.append(StepReporter(on_step, lambda i: (i, clients[i].site)))
     result = cast("TrackingResult", drive(run, there, checkpoint=checkpoint, watchers=watchers))
     watch.end(result)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
@@ -438,7 +438,7 @@ def _site_fields(
 ) -> dict[str, Any]:
     """Return the fields `site_names` and `left_out` of a result. The clients in `out` were not part of the run."""
     fraction = "fraction left it out"
-    return parted(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=out)
+    return site_fields(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=out)
 
 
 def _streams(streams: Any, batch: int | None) -> list[Stream]:

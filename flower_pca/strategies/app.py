@@ -78,7 +78,7 @@ def _run(grid: Grid, context: Context) -> None:
     if settings.get("checkpoint"):
         settings["checkpoint"] = folder / settings["checkpoint"]
     result: PCAResult | TrackingResult
-    if registry.tracks(str(config.get("algorithm", ""))):
+    if registry.is_tracker(str(config.get("algorithm", ""))):
         result = _result_of_tracker(grid, settings, config, folder)
     else:
         for what in _STEP_FILES:
@@ -92,7 +92,7 @@ def _run(grid: Grid, context: Context) -> None:
     if (folder / "result.npz").exists():  # Another run has saved its result in the meantime.
         folder = _output_folder(wanted)
         folder.mkdir(parents=True, exist_ok=True)
-    with saved.rescue(result):
+    with saved.saving_on_failure(result):
         log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
 
 

@@ -42,7 +42,7 @@ from flower_pca.hints.repeats import without_repeated_hints
 from flower_pca.hints.units import hints_by_moments
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
-from flower_pca.results.start import Components, Start
+from flower_pca.results.start import StartComponents, Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
 from flower_pca.strategies.exchange import log
@@ -571,7 +571,7 @@ def _require_unwrapped() -> None:
         frame = frame.f_back
 
 
-def _start_of(arrays: ArrayRecord | None) -> Components | None:
+def _start_of(arrays: ArrayRecord | None) -> StartComponents | None:
     """Return the components in a caller's initial arrays, or None if the arrays have no components.
 
     For example, the weights of a neural network have no components.
@@ -587,7 +587,7 @@ def _start_of(arrays: ArrayRecord | None) -> Components | None:
         log(WARNING, "initial_arrays are ignored, because PCA starts only from an array with the name components.")
         return None
     known = records.singles(arrays)
-    return Components(known["components"], known.get("scale"))
+    return StartComponents(known["components"], known.get("scale"))
 
 
 def _arrays_so_far(run: Driven) -> ArrayRecord | None:

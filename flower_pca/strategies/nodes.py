@@ -36,7 +36,7 @@ from flower_pca.base.options import option
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, with_traffic
 from flower_pca.masking import messages
-from flower_pca.results.left_out import parted
+from flower_pca.results.left_out import site_fields
 from flower_pca.stages.opening import blames_start
 from flower_pca.strategies import memory
 from flower_pca.strategies.exchange import exchange, log, reach
@@ -637,7 +637,7 @@ class Nodes:
         """
         there = self.run.roll.contributors
         registered = {node: name for node, name in self._called.items() if node in self.keys and node not in there}
-        return parted(
+        return site_fields(
             {**registered, **self.sites},
             self.keys,
             there,

@@ -23,7 +23,7 @@ from flower_pca.core.drive import Watcher
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
-from flower_pca.results.record import Following, StepRecord
+from flower_pca.results.record import StepReporter, StepRecord
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import ScalingOnly
@@ -177,7 +177,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         self._start: Start | None = None
         if init is not None:
             starts.refuse_setting(config.algorithm, init)
-            self._start = starts.read(init)
+            self._start = starts.read_start(init)
         self._check_run()
 
     @property
@@ -273,7 +273,9 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
 
     def _watchers(self, nodes: Nodes) -> list[Watcher]:
         self._newest = nodes
-        return [Following(self._report, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))]
+        return [
+            StepReporter(self._report, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))
+        ]
 
     def _report(self, record: StepRecord) -> None:
         if record.change is not None:

@@ -26,7 +26,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.names.ids import order_of_ids
-from flower_pca.results.matching import read
+from flower_pca.results.matching import rows_as_table
 from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
@@ -240,7 +240,7 @@ class ColumnsResult(PCAResult):
         """
         if not isinstance(X, Mapping):
             return super().transform(X)
-        tables = [read(columns) for columns in X.values()]
+        tables = [rows_as_table(columns) for columns in X.values()]
         rows = sorted({len(table) for table in tables})
         people = {None if table.ids is None else frozenset(table.ids) for table in tables}
         if len(X) != self.parties_ or len(rows) > 1 or len(people) > 1:
@@ -259,16 +259,16 @@ class ColumnsResult(PCAResult):
         return np.asarray(np.sum(ordered, axis=0)[np.argsort(orders[0])])
 
     @property
-    def _columns(self) -> str:
+    def _column_count_in_words(self) -> str:
         if self.whole:
-            return super()._columns
+            return super()._column_count_in_words
         return f"the columns of {labels.count(self.parties_, 'client')}"
 
     @property
-    def _features(self) -> str:
+    def _feature_names(self) -> str:
         if self.whole:
-            return super()._features
-        return self._columns
+            return super()._feature_names
+        return self._column_count_in_words
 
     def table(self) -> str:
         """Return the variances as plain text, with the columns of largest weight if all loadings are shared."""

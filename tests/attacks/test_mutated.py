@@ -57,7 +57,7 @@ def genuine():
 
     for name in registry.ALGORITHMS:
         few = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
-        plain = registry.closing(make(name)).name == "ritz" and not make(name).basic
+        plain = registry.closing_of(make(name)).name == "ritz" and not make(name).basic
         settings = [
             {"reconstruction_error": True},
             {"missing": "mean", **dict.fromkeys(("monitor", "standard_errors"), plain)},

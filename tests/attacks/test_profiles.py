@@ -52,7 +52,7 @@ OTHERS = "compare single rows|allow_noise is not set|must be about columns, but 
 
 
 def algorithm_of(stage):
-    return next(iter(sorted(registry.owners(stage))), "krylov")
+    return next(iter(sorted(registry.algorithms_of_stage(stage))), "krylov")
 
 
 def every_question(d):

@@ -178,7 +178,7 @@ def test_the_opening_is_as_wide_as_the_algorithm_iterates(name):
     gap = name == "fed_oapm"  # It takes one more column for the gap.
     assert algorithm.width(5) == 8 + gap
     if (
-        registry.entry(type(algorithm)).result is PCAResult and algorithm.orthonormal
+        registry.entry_of(type(algorithm)).result is PCAResult and algorithm.orthonormal
     ):  # Robust and sparse algorithms need a number.
         assert algorithm.width(0.9) == 13 + gap
 

@@ -117,7 +117,7 @@ def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters(
         assert len(keys) == 2
         assert set(keys[1].notes) == named
         assert not any(r.notes for r in result.history if r is not keys[1])
-        page = pages.failures(result.history, result.site_names)
+        page = pages.tables_of_failures(result.history, result.site_names)
         assert (
             ("Clients that had strayed" in page)
             == ("Client 2 received other messages of this run" in page)

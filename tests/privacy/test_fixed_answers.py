@@ -68,7 +68,7 @@ def strangely_asked(rng):
 
 
 def told_or_refused(node, stage, arrays, frame, number):
-    algorithm = next(iter(sorted(registry.owners(stage))), "krylov")
+    algorithm = next(iter(sorted(registry.algorithms_of_stage(stage))), "krylov")
     try:
         return node.ask(stage, arrays, frame, number=number, algorithm=algorithm)
     except RefusedError as refusal:

@@ -67,7 +67,7 @@ class Policy:
         if request.stage == messages.STAGE:
             inner = messages.inner_stage(request.arrays)
         stage = inner or request.stage
-        owners, named = registry.owners(stage), set(request.algorithm.split("+"))
+        owners, named = registry.algorithms_of_stage(stage), set(request.algorithm.split("+"))
         algorithms = named | ({stage} & set(registry.EXTRA_STAGES))
         # If the stage belongs to none of the named algorithms, the node must also serve the stage's own algorithms.
         # Otherwise, a server could name an algorithm that the node serves, but run a stage that it does not serve.

@@ -225,7 +225,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
 
 def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | None) -> AnyRun:
     """Return a run that first asks all nodes for the names of their columns, and then requests columns by name."""
-    from flower_pca.stages.agreed import Agreed, Naming
+    from flower_pca.stages.agreed import RunOnAgreedColumns, Naming
 
     def pca_of_columns(columns: tuple[str, ...], found: Coding) -> AnyRun:
         return run(config.with_coding(found, columns), judged=judged, init=init)
@@ -238,7 +238,7 @@ def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | Non
         result=Scaling,
         config=config.plain_settings(),
     )
-    return Agreed(first, coding=config.coding, columns=config.columns, then=pca_of_columns)
+    return RunOnAgreedColumns(first, coding=config.coding, columns=config.columns, then=pca_of_columns)
 
 
 def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
@@ -246,7 +246,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
 
     The chosen columns are variants that pass the filters, or highly variable genes.
     """
-    from flower_pca.stages.chosen import Chosen, Columns, SummedTotals, Totals
+    from flower_pca.stages.chosen import RunOnChosenColumns, Columns, SummedCountsAndMeans, CountsAndMeans
     from flower_pca.stages.gene_sums import GeneSums
     from flower_pca.stages.hardy_weinberg import HardyWeinberg
 
@@ -264,7 +264,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
         )
 
     summed = config.mask is not None
-    first_stage: Stage[Any] = Totals(width=0, judged=judged) if not summed else SummedTotals(width=0)
+    first_stage: Stage[Any] = CountsAndMeans(width=0, judged=judged) if not summed else SummedCountsAndMeans(width=0)
     if genes is not None:
         first_stage = GeneSums(of_counts=genes.of_counts)
     tests = () if variants is None or variants.hwe is None else (HardyWeinberg(least=variants.hwe),)
@@ -277,7 +277,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
         config=config.plain_settings(),
     )
     what = "variants" if genes is None else "highly_variable"
-    return Chosen(_with_masks(config.mask, first), what=what, choose=choose, then=pca_of_columns)
+    return RunOnChosenColumns(_with_masks(config.mask, first), what=what, choose=choose, then=pca_of_columns)
 
 
 def _layers_of_run(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float | None) -> list[Layer]:
@@ -323,10 +323,10 @@ def _with_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
 def _with_capped_shares(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     """Return an opening that caps the weight of each client at this share, and the layers that scale later answers."""
     from flower_pca.layers.max_share import MaxShare
-    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
+    from flower_pca.stages.weighing import CappedOpening, WeightedOpening
 
     assert isinstance(opening, Opening)
-    if isinstance(opening, WeighingOpening):
+    if isinstance(opening, WeightedOpening):
         return replace(opening, share=share), []
     width, judged, bits = opening.width, opening.judged, opening.bits
     return CappedOpening(width=width, judged=judged, bits=bits, share=share), [MaxShare(share)]

@@ -142,7 +142,10 @@ _LINES: Final = {
     "triple_pca": _EntryPlaces("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
 }
 _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tracking.st_miss:RobustTracking"}
-_AFTER_CLOSING: Final = {"monitor": "stages.histograms:Histograms", "standard_errors": "stages.standard_errors:Errors"}
+_AFTER_CLOSING: Final = {
+    "monitor": "stages.histograms:Histograms",
+    "standard_errors": "stages.standard_errors:StandardErrors",
+}
 # The stages that may follow the closing stage, in their order, by the field of a PCAConfig that requests them
 AFTER: Final = {"reconstruction_error": "evaluate", "explain": "explain", **{name: name for name in _AFTER_CLOSING}}
 _COMPONENT_COUNTS: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}

@@ -17,7 +17,7 @@ from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import MaskingGroup, new_setup_id
 from flower_pca.masking.messages import Phase, bytes_as_array
 from flower_pca.rows.frame import Frame
-from flower_pca.simulation.backend import InProcess
+from flower_pca.simulation.backend import InProcessTransport
 
 NUMBERS = itertools.count()  # of messages
 ARRIVED = np.random.default_rng(0).standard_normal((60, 6))
@@ -139,4 +139,4 @@ def error_of(found, true):
 def arriving(X=ARRIVED):
     """A run of three steps at two nodes whose rows arrive in batches."""
     run = assembly.tracking(registry.tracker("st_miss"), n_components=2, steps=3)
-    return run, InProcess([Stream(X, batch=20) for _ in "12"])
+    return run, InProcessTransport([Stream(X, batch=20) for _ in "12"])

@@ -22,7 +22,7 @@ from flower_pca.commands.results import figures_as_json
 from flower_pca.core import compatible
 from flower_pca.results.personal import PersonalResult, TripleResult
 from flower_pca.results.robust import RobustResult
-from flower_pca.stages.histograms import Grid
+from flower_pca.stages.histograms import BinGrid
 
 K = 3
 NAMES = [*registry.TABLE, "auto", *STOPPED]
@@ -123,7 +123,7 @@ def test_limits_are_of_rows_without_themselves_or_it_is_said_that_they_are_not(n
         rest = np.sum((F - T @ Z.T) ** 2, axis=1)
         distances = np.column_stack([np.sum(T**2 / variances, axis=1), rest]).tolist()
     t2, spe = np.array(distances).T
-    grid = Grid.of_columns(FLAT.shape[1])
+    grid = BinGrid.for_column_count(FLAT.shape[1])
     rest = result.total_variance_ - float(result.axes[1].sum())
     expected = np.array([grid.count(t2 / K), grid.count(spe / rest)])
     # A row at the end of a bin may be counted in the next one.

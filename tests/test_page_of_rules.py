@@ -21,7 +21,7 @@ from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import KINDS, Kind
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.backend import InProcess, Shards
+from flower_pca.simulation.backend import InProcessTransport, Shards
 
 NEUTRAL = {
     "memory_dir",
@@ -230,7 +230,9 @@ def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, maske
         return
     transport = Shards([LocalData(np.random.default_rng(i).standard_normal((40, 6)) + 3.0) for i in range(3)])
     if name in registry.TRACKERS:
-        transport = InProcess([Stream(np.random.default_rng(i).standard_normal((40, 6)), batch=20) for i in range(3)])
+        transport = InProcessTransport(
+            [Stream(np.random.default_rng(i).standard_normal((40, 6)), batch=20) for i in range(3)]
+        )
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=masked)
     elif name in registry.OPENING_ONLY:
         run = assembly.standardizing(mask=masked)

@@ -150,7 +150,7 @@ class Monitor:
         variances = variances * (max(result.n_samples_ - 1, 1) / self._free)
         self._total = float(result.total_variance_) * (max(result.n_samples_ - 1, 1) / self._free)
         self._axis_variances = variances
-        self._all = max(histograms.meaningful(variances), 1)
+        self._all = max(histograms.count_meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
             raise ConfigError(
@@ -316,7 +316,7 @@ class Monitor:
         if result.covariate_inverse_ is not None:
             by_site = SITE in result.config["adjust"]
             hat = hat_root(data, result.covariate_inverse_, data.n if by_site else result.n_samples_)
-        without = downdate.Downdate(
+        without = downdate.LeaveOneOut(
             W=np.ascontiguousarray(result.axes[0][:, : self._all], dtype=np.float64),
             values=np.asarray(values, dtype=np.float64),
             k=self._k,
@@ -327,7 +327,7 @@ class Monitor:
             hat=hat,
             removed=removed,
         )
-        around = downdate.neighbors(np.concatenate([without.scores(block) for block in data.dense()]))
+        around = downdate.dependent_neighbors(np.concatenate([without.scores(block) for block in data.dense()]))
         return without.distances(data.dense(), around)
 
     def _rescaled_columns(self) -> Array | None:

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.stages.histograms import Grid
+from flower_pca.stages.histograms import BinGrid
 
 TAIL: Final = 5  # minimum number of values above a level for a limit without extrapolation
 
@@ -46,7 +46,7 @@ def order_statistic(counts: Array, number: int) -> float:
 
     Return inf for the last bin, which has no upper end.
     """
-    grid = Grid.of_counts(counts)
+    grid = BinGrid.from_counts(counts)
     below = np.cumsum(counts)
     j = int(np.searchsorted(below, number))
     if j >= grid.bins - 1:
@@ -71,7 +71,7 @@ def _ratio_of_quantiles(counts: Array, known: float, level: float) -> float:
     """Return a ratio of quantiles of the Pearson III distribution: at `level`, divided by the quantile at `known`."""
     from scipy import special
 
-    edges = Grid.of_counts(counts).edges
+    edges = BinGrid.from_counts(counts).edges
     middles = np.concatenate([[0.0], np.sqrt(edges[:-1] * edges[1:]), edges[-1:]])
     shares = counts / counts.sum()
     mean = float(shares @ middles)

@@ -19,7 +19,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import AttackReading, Part
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import block_of
+from flower_pca.stages.opening import block_of_message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class ServerView:
         The answer is the product with the block B in the client's local frame. It is converted to a product in the
         run's frame, C_i (D B), where D is the diagonal matrix of the scale.
         """
-        B = block_of(sent, self.d)
+        B = block_of_message(sent, self.d)
         shift, D = up["mean"], np.ones((len(B), 1))
         if self.frame.mean is not None:
             shift = shift - self.frame.mean

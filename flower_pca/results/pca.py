@@ -45,7 +45,7 @@ from flower_pca.stages.site_share import (
     hints_of_sites,
     names_of_shares,
     number_of_sites,
-    single_names,
+    names_of_single_shares,
 )
 
 _EXPLAINED: Final = 4  # maximum number of explaining columns with shares in a table
@@ -319,7 +319,7 @@ class PCAResult:
     @property
     def shares_by_name(self) -> dict[str, Array]:
         """The shares of each component's variance that sites and a few columns explain, by their labels in tables."""
-        columns, before = single_names(self.explained_names_)[:_EXPLAINED], self.explained_before_
+        columns, before = names_of_single_shares(self.explained_names_)[:_EXPLAINED], self.explained_before_
         found = {} if self.site_share_ is None else {"between sites": self.site_share_}
         if SITE in before:
             found["between sites before"] = before[SITE]

@@ -31,8 +31,14 @@ from flower_pca.rows.adjusted import hints_of_constant_columns, local_adjustment
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.backend import InProcess, Ray, Shards, SimulationSettings, Watch
-from flower_pca.simulation.sites import clients_with_results, common_order, rows_of, sites_of, with_hints
+from flower_pca.simulation.backend import InProcessTransport, Ray, Shards, SimulationSettings, RunWatch
+from flower_pca.simulation.sites import (
+    clients_with_results,
+    common_column_order,
+    clients_of_tables,
+    sites_of,
+    with_hints,
+)
 
 if TYPE_CHECKING:
     from flower_pca.results.record import StepRecord
@@ -145,7 +151,7 @@ def simulate(
     config, sites = _with_columns_of_run(config, sites_of(shards))
     clients = _require_clients(config, sites)
     public = clients_with_results(hide_local, len(clients))
-    watch = Watch(on_round)
+    watch = RunWatch(on_round)
     watch.begin(functools.partial(_description, config, clients))
     if conduct.engine is None:
         del sites  # This saves memory, because the tables are no longer needed: the clients hold the rows.
@@ -159,7 +165,7 @@ def simulate(
         from flower_pca.simulation import ray
 
         out = _without_rows(config, clients)
-        result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message), out=out)
+        result = ray.run_pca(config, sites, public, replace(conduct, on_round=watch.after_message), left_out=out)
     if config.covariates is not None and config.columns is not None:
         # The hints below are only about features, so covariates are left out.
         clients = [client.arrange(config.columns) for client in clients]
@@ -194,7 +200,7 @@ def _in_process(
     public: Collection[int],
     conduct: SimulationSettings,
     present: Callable[[int], Iterable[int]] | None,
-    watch: Watch,
+    watch: RunWatch,
 ) -> PCAResult:
     """Run the algorithm in a loop over the clients, and return its result.
 
@@ -207,7 +213,7 @@ def _in_process(
     if present is not None:
         here = _checked_presence(present, len(clients))
     if out:
-        here = functools.partial(_without, out, here or (lambda _: list(range(len(clients)))))
+        here = functools.partial(_present_without, out, here or (lambda _: list(range(len(clients)))))
     if conduct.answers == "fixed":
         from flower_pca.rows.fixed import FixedData
 
@@ -243,15 +249,15 @@ def _with_columns_of_run(config: PCAConfig, sites: list[Table]) -> tuple[PCAConf
     their columns in a common order, the names in this order are added to the configuration.
     """
     if config.categorical is not None:
-        from flower_pca.simulation.sites import by_agreement
+        from flower_pca.simulation.sites import with_agreed_columns
 
-        config, sites = by_agreement(config, config.coding, sites)
+        config, sites = with_agreed_columns(config, config.coding, sites)
     covariates = config.covariates
     if covariates is not None and (covariates.names or all(site.names for site in sites)):
-        from flower_pca.simulation.sites import beside_covariates
+        from flower_pca.simulation.sites import with_all_columns
 
-        return beside_covariates(config, sites)
-    if config.columns is None and (order := common_order(sites)) is not None:
+        return with_all_columns(config, sites)
+    if config.columns is None and (order := common_column_order(sites)) is not None:
         return replace(config, columns=order), sites
     return config, sites
 
@@ -260,7 +266,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     """Return the clients, or raise an error if their rows do not allow the requested run."""
     # The opening of a harmonized run refuses missing values with its own error, because nothing may fill them.
     missing = config.missing != "error" or config.harmonize is not None
-    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates)
+    clients = clients_of_tables(sites, missing=missing, columns=config.columns_and_covariates)
     rows = sum([client.n for client in clients])
     d = clients[0].d
     if config.covariates is not None:
@@ -300,7 +306,7 @@ def _client_frame(result: PCAResult, config: PCAConfig) -> Frame:
 def _checked_presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
     """Return a function that calls the caller's `fraction` and checks the clients that it returns."""
 
-    def present(number: int) -> list[int]:
+    def checked_clients(number: int) -> list[int]:
         named: Any = fraction(number)
         if not isinstance(named, Iterable):
             raise ConfigError(
@@ -318,7 +324,7 @@ def _checked_presence(fraction: Callable[[int], Iterable[int]], n_clients: int) 
                 )
         return here
 
-    return present
+    return checked_clients
 
 
 @with_signature(TrackingOptions, defaults(assembly.tracking))
@@ -397,16 +403,16 @@ def track(
         checks.parent_exists("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
     run = assembly.tracking(chosen, min_nodes=min_nodes, **settings)
-    clients = [client.select(split_names(settings.get("columns"))) for client in _streams(streams, batch)]
+    clients = [client.select(split_names(settings.get("columns"))) for client in _streams_of(streams, batch)]
     _check_columns(clients, settings.get("n_components", COMPONENTS))
     if engine is not None:
         from flower_pca.simulation import ray
         from flower_pca.strategies import TrackingStrategy
 
         strategy = functools.partial(TrackingStrategy, chosen, checkpoint=checkpoint, on_step=on_step, **settings)
-        return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(settings.get("seed", 0)))
-    there = InProcess(clients, seed=int(settings.get("seed", 0)))
-    watch = Watch(on_round)
+        return ray.run_tracker(strategy, clients, engine=engine, on_round=on_round, seed=int(settings.get("seed", 0)))
+    there = InProcessTransport(clients, seed=int(settings.get("seed", 0)))
+    watch = RunWatch(on_round)
     watch.begin(lambda: f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
     watchers: list[Watcher] = [watch]
     if on_step is not None:
@@ -428,20 +434,20 @@ def _without_rows(config: PCAConfig, clients: Sequence[LocalData]) -> dict[int, 
     return {i: "it has no rows" for i, client in enumerate(clients) if not client.n}
 
 
-def _without(out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
+def _present_without(left_out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
     """Return the clients that message `number` can reach, except those in `out`."""
-    return [client for client in present(number) if client not in out]
+    return [client for client in present(number) if client not in left_out]
 
 
 def _site_fields(
-    names: Mapping[int, str], clients: int, run: Driven, out: Mapping[int, str] = MappingProxyType({})
+    names: Mapping[int, str], clients: int, run: Driven, left_out: Mapping[int, str] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return the fields `site_names` and `left_out` of a result. The clients in `out` were not part of the run."""
     fraction = "fraction left it out"
-    return site_fields(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=out)
+    return site_fields(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=left_out)
 
 
-def _streams(streams: Any, batch: int | None) -> list[Stream]:
+def _streams_of(streams: Any, batch: int | None) -> list[Stream]:
     if not isinstance(streams, list | tuple) or len(streams) == 0:
         got = "is empty" if isinstance(streams, list | tuple) else f"is {with_article(type(streams).__name__)}"
         raise DataError(f"streams {got}. Give a list with one stream for each client, such as [X] for one client.")

@@ -43,7 +43,7 @@ def sites_of(shards: Any) -> list[Table]:
     return [Table.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
-def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
+def common_column_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
     """Return the names of the columns in the common order of all sites.
 
     Return None if the orders differ, if the order is alphabetical, or if there are text columns or no names.
@@ -58,15 +58,19 @@ def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
 def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
     """Return the clients with rows, with their columns in the same order as in a run that names no columns."""
     sites = sites_of(shards)
-    return [client for client in rows_of(sites, missing=missing, columns=common_order(sites)) if client.n]
+    return [
+        client for client in clients_of_tables(sites, missing=missing, columns=common_column_order(sites)) if client.n
+    ]
 
 
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
     """Return the shards as clients with the columns in `columns`, or with all columns if it is None."""
-    return rows_of(sites_of(shards), missing=missing, columns=columns)
+    return clients_of_tables(sites_of(shards), missing=missing, columns=columns)
 
 
-def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
+def clients_of_tables(
+    sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None
+) -> list[LocalData]:
     """Return the tables as clients, and raise DataError if their columns differ.
 
     Some of the tables may have no rows, but not all of them.
@@ -119,15 +123,15 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
     return replace(result, hints=without_repeated_hints((*found, *of_sites)))
 
 
-def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
+def with_agreed_columns(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
     """Return the configuration with the columns that the sites agree on, and the sites with exactly these columns."""
     found = coding.with_levels_of_sites([coding.levels_at_site(site, f"client {i}") for i, site in enumerate(sites)])
     columns = found.with_indicators(config.columns or _numeric_columns(sites, coding))
-    exact = [_with_columns(site, columns, f"client {i}") for i, site in enumerate(sites)]
+    exact = [_with_exact_columns(site, columns, f"client {i}") for i, site in enumerate(sites)]
     return config.with_coding(found, columns), exact
 
 
-def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
+def with_all_columns(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
     """Return the configuration with the names of all features and covariates, and the sites with these columns.
 
     A covariate that is a text column becomes one covariate for each of its levels.
@@ -154,7 +158,7 @@ def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCACon
         return config, list(sites)
     every = config.columns_and_covariates
     assert every is not None
-    return config, [_with_columns(site, every, f"client {i}") for i, site in enumerate(sites)]
+    return config, [_with_exact_columns(site, every, f"client {i}") for i, site in enumerate(sites)]
 
 
 def _numeric_columns(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
@@ -167,10 +171,10 @@ def _numeric_columns(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
     for i, heading in enumerate(headings):
         if not heading.has_same_columns(headings[usual]):
             raise heading.mismatch(f"client {i}", headings[usual], f"client {usual}").error(DataError)
-    return common_order(plain) or tuple(sorted(plain[0].names or ()))
+    return common_column_order(plain) or tuple(sorted(plain[0].names or ()))
 
 
-def _with_columns(site: Table, columns: tuple[str, ...], who: str) -> Table:
+def _with_exact_columns(site: Table, columns: tuple[str, ...], who: str) -> Table:
     """Return the site with exactly these columns. Columns for levels are computed from the site's text columns."""
     rows = LocalData(site, who=who, missing=True, empty=True).arrange(columns)
     return replace(site, values=rows.stored_array(), names=columns, words={}, texts={}, coded=(), made=rows.table.made)

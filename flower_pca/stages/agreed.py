@@ -59,7 +59,7 @@ class Naming(EmptyStage[NamingState]):
 
 
 @final
-class Agreed(ContinuedRun):
+class RunOnAgreedColumns(ContinuedRun):
     """A run whose first message asks for the levels of text columns. A driver can treat it like any other run.
 
     Parameters
@@ -121,10 +121,10 @@ class Agreed(ContinuedRun):
         if self._run is None:
             values = [self._coding.levels_among(names) for names in self._names.values()]
             found = self._coding.with_levels_of_sites(values)
-            self._run = self._then(found.with_indicators(self._columns or self._others()), found)
+            self._run = self._then(found.with_indicators(self._columns or self._other_columns()), found)
         return self._run
 
-    def _others(self) -> Columns:
+    def _other_columns(self) -> Columns:
         """Return the names of the numeric columns that most clients have."""
         words, every = self._coding.words, self._names.values()
         rest = [tuple(n for n in names if source_of(n) not in words) for names in every]

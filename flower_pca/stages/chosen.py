@@ -35,7 +35,7 @@ Then: TypeAlias = Callable[[Columns], Driven]  # a function that creates the run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Totals(Opening):
+class CountsAndMeans(Opening):
     """An opening that only counts rows and values and computes means.
 
     Cost: a client needs one pass over the rows, and sends two or three columns of d floats.
@@ -47,7 +47,7 @@ class Totals(Opening):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummedTotals(SummedOpening):
+class SummedCountsAndMeans(SummedOpening):
     """An opening from sums that only counts rows and values and computes means.
 
     It ends after the first message of `SummedOpening`.
@@ -75,7 +75,7 @@ def _with_totals(model: Model, total: Arrays) -> Model:
 
 
 @final
-class Chosen(ContinuedRun):
+class RunOnChosenColumns(ContinuedRun):
     """A run whose first message determines its columns. A driver can treat it like any other run.
 
     Parameters

@@ -43,7 +43,7 @@ from flower_pca.stages.site_share import (
     SITE_SHARE,
     SITE_SHARE_BEFORE,
     SITES,
-    groups,
+    positions_by_name,
     has_no_site_means,
 )
 
@@ -108,14 +108,14 @@ class Explained(Stage[ExplainedState]):
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         Z = arrays["Z"].astype(np.float64)
         places, known = np.asarray(arrays["places"], dtype=np.int64), data.frame.covariates
-        up = _answer(Z, places, data, known)
+        up = _site_sums(Z, places, data, known)
         if "before" in arrays:
             if known is None:
                 raise ProtocolError(
                     "A message for explain is about harmonized rows, but the rows of this node are not harmonized. "
                     f"{OTHER_SERVER}"
                 )
-            before = _answer(Z, places, data, known.bare)
+            before = _site_sums(Z, places, data, known.bare)
             up |= {f"{_BEFORE}{name}": before[name] for name in _OF_SCORES if name in before}
         return up, memory
 
@@ -149,14 +149,14 @@ class Explained(Stage[ExplainedState]):
         assert state.total is not None
         total, n, left = state.total, float(state.total["n"]), dict(model.left)
         varies = state.values > NOTHING * float(state.values[0])
-        of_site, by_columns = _shares(total, n, varies, model, state.sites)
+        of_site, by_columns = _explained_shares(total, n, varies, model, state.sites)
         if of_site is not None and SITE in model.explain and not has_no_site_means(model):
             left[SITE_SHARE], left[SITES] = of_site, np.array(state.sites)
         if by_columns:
             left[BY_COLUMNS] = np.array(by_columns[:-1] if has_no_site_means(model) else by_columns)
         if state.before:
             total = {**total, **{name: total[f"{_BEFORE}{name}"] for name in _OF_SCORES if name in total}}
-            of_site, by_columns = _shares(total, n, np.ones_like(varies), model, state.sites)
+            of_site, by_columns = _explained_shares(total, n, np.ones_like(varies), model, state.sites)
             if of_site is not None:
                 left[SITE_SHARE_BEFORE] = of_site
             if by_columns:
@@ -168,7 +168,9 @@ def _is_harmonized(model: Model) -> bool:
     return model.frame.covariates is not None and model.frame.covariates.sigma is not None
 
 
-def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) -> tuple[Array | None, list[Array]]:
+def _explained_shares(
+    total: Arrays, n: float, varies: Array, model: Model, sites: int
+) -> tuple[Array | None, list[Array]]:
     """Return the shares of the site, and a list of the shares of columns. A component that does not vary has share 0.
 
     The share of the site is None if there is a single site, or if every site has a single row.
@@ -176,16 +178,16 @@ def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) ->
     within = np.maximum(total["within"], 0.0)
     whole = within + total["between"] - total["means"] ** 2 / n
     varies = varies & (whole > 0.0)
-    of_site = _share(within, whole, varies) if n > sites > 1 else None
+    of_site = _explained_share(within, whole, varies) if n > sites > 1 else None
     if "products" not in total:
         return of_site, []
-    return of_site, _by_columns(total, n, within, whole, varies, groups(model.explain), sites)
+    return of_site, _shares_by_column(total, n, within, whole, varies, positions_by_name(model.explain), sites)
 
 
-def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dict[str, Array]:
+def _site_sums(Z: Array, places: Array, data: Any, known: Covariates | None) -> dict[str, Array]:
     """Return the sums that a site sends about its rows, after adjusting or harmonizing them with `known`."""
     k, q = Z.shape[1], len(places)
-    sums, G = _sums(Z, places, data, known)
+    sums, G = _sums_over_rows(Z, places, data, known)
     scores, columns = slice(0, k), slice(k, k + q)
     found = {
         "n": np.array(data.n),
@@ -205,7 +207,7 @@ def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dic
     }
 
 
-def _sums(Z: Array, places: Array, data: RowOperator, known: Covariates | None) -> tuple[Array, Array]:
+def _sums_over_rows(Z: Array, places: Array, data: RowOperator, known: Covariates | None) -> tuple[Array, Array]:
     """Return the sums of scores and columns over a site's rows, and their products about the site's means.
 
     Raise ProtocolError if a position is not the position of a covariate.
@@ -243,7 +245,7 @@ def _sums(Z: Array, places: Array, data: RowOperator, known: Covariates | None) 
     return sums, G
 
 
-def _by_columns(
+def _shares_by_column(
     total: Arrays, n: float, within: Array, whole: Array, varies: Array, named: dict[str, list[int]], sites: int
 ) -> list[Array]:
     """Return the shares of each column, of all columns together if there are several, and of the site beyond them."""
@@ -252,23 +254,24 @@ def _by_columns(
     every = list(range(len(products)))
     together = [every] if len(named) > 1 else []
     found = [
-        _share(_residual(products, scores, whole, places), whole, varies) for places in (*named.values(), *together)
+        _explained_share(_residual_squares(products, scores, whole, places), whole, varies)
+        for places in (*named.values(), *together)
     ]
-    left = _residual(products, scores, whole, every)
-    inside = _residual(total["products"], total["scores"], within, every)
+    left = _residual_squares(products, scores, whole, every)
+    inside = _residual_squares(total["products"], total["scores"], within, every)
     beyond = np.zeros_like(whole)
     if n > sites > 1:
-        beyond = _share(inside, left, varies & (left > NOTHING * whole))
+        beyond = _explained_share(inside, left, varies & (left > NOTHING * whole))
     return [*found, beyond]
 
 
-def _residual(products: Array, scores: Array, whole: Array, places: list[int]) -> Array:
+def _residual_squares(products: Array, scores: Array, whole: Array, places: list[int]) -> Array:
     """Return the residual sums of squares of the scores after a least squares fit on the columns at `places`."""
     inverse = covariates.pseudo_inverse(products[np.ix_(places, places)])
     along = scores[places]
     return np.asarray(np.maximum(whole - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))
 
 
-def _share(left: Array, whole: Array, varies: Array) -> Array:
+def _explained_share(left: Array, whole: Array, varies: Array) -> Array:
     share = 1.0 - left / np.where(varies, whole, 1.0)
     return np.where(varies, np.clip(share, 0.0, 1.0), 0.0)

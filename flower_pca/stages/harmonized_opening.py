@@ -107,7 +107,7 @@ class _Harmonized(Stage[Any]):
     @staticmethod
     def _parts(inner: type[Any], arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "sigma" in arrays:
-            found: Mapping[str, Part] = inner.parts(_of_inner(inner, arrays), len(arrays["sigma"]))
+            found: Mapping[str, Part] = inner.parts(_inner_arrays(inner, arrays), len(arrays["sigma"]))
             return found
         q, columns = int(arrays["covariates"]), Part((d,), Kind.COLUMNS)
         first = {"n": ROWS, "sums": columns, "squares": columns}
@@ -135,7 +135,7 @@ class _Harmonized(Stage[Any]):
             numbers: dict[str, Any] = {name: arrays[name] for name in _NUMBERS}
             assert known is not None
             harmonized: Any = data.with_covariates(replace(known, **numbers))
-            up, _ = inner.client(_of_inner(inner, arrays), harmonized, {})
+            up, _ = inner.client(_inner_arrays(inner, arrays), harmonized, {})
             return up, {}
         return _site_sums(data, q), {}
 
@@ -160,7 +160,7 @@ class _Harmonized(Stage[Any]):
 
     def server(self, state: Any, total: Any, answered: frozenset[int]) -> Any:
         if state.covariates.sigma is None:
-            return replace(state, covariates=_common_numbers(state, total, answered), came=tuple(sorted(answered)))
+            return replace(state, covariates=_common_estimates(state, total, answered), came=tuple(sorted(answered)))
         if tuple(sorted(answered)) != state.came:  # The estimates were computed from a different set of sites.
             return replace(state, covariates=state.covariates.bare, came=())
         features = self.inner.server(state.features, total, answered)
@@ -285,11 +285,11 @@ class HarmonizedSummedOpening(_Harmonized):
         return _Harmonized._client(SummedOpening, arrays, data)
 
 
-def _residual_squares(own: Arrays, slopes: Array) -> Array:
+def _residual_squares(site_sums: Arrays, slopes: Array) -> Array:
     """Return the sums of squares of a site's columns about their means, after removing these slopes."""
-    squares, q = np.asarray(own["squares"], dtype=np.float64), len(slopes)
-    products = own.get("covariate_products", np.zeros((len(squares), q)))
-    return residual_squares(squares, products, own.get("covariate_squares", np.zeros((q, q))), slopes)
+    squares, q = np.asarray(site_sums["squares"], dtype=np.float64), len(slopes)
+    products = site_sums.get("covariate_products", np.zeros((len(squares), q)))
+    return residual_squares(squares, products, site_sums.get("covariate_squares", np.zeros((q, q))), slopes)
 
 
 def _possibly_constant_columns(reply: Arrays) -> Arrays:
@@ -319,13 +319,13 @@ def _before_harmonizing(sites: list[dict[str, Array]], harmonized: Array) -> Arr
     rows = np.array([float(own["n"]) for own in sites])
     means = np.array([own["sums"] for own in sites]) / rows[:, None]
     deviations = np.sqrt(np.array([own["squares"] for own in sites]) / rows[:, None])
-    far = outlying_sites.as_array(outlying_sites.find(rows, means, deviations))
+    far = outlying_sites.sites_as_array(outlying_sites.find_outlying(rows, means, deviations))
     turned = [one for one in harmonized if one[1] == outlying_sites.OutlyingKind.CORRELATIONS]
     new = [one for one in turned if one[0] not in far[:, 0]]
     return {SITE_MEANS: means, SITE_DEVIATIONS: deviations, OUTLYING: np.array([*far, *new]).reshape(-1, 4)}
 
 
-def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
+def _inner_arrays(inner: type[Any], arrays: Arrays) -> Arrays:
     """Return the arrays of a message that belong to the inner opening."""
     return type(arrays)({name: a for name, a in arrays.items() if name in inner.asks})
 
@@ -368,7 +368,7 @@ def _site_sums(data: LocalData, q: int) -> Arrays:
     }
 
 
-def _common_numbers(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
+def _common_estimates(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
     """Return the covariates with the estimates for all sites: slopes, grand mean and deviations within sites.
 
     Raise DataError if harmonizing is impossible, for example because there is only one site.

@@ -31,7 +31,15 @@ from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import opening
-from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_drawn, eps_of, precision_of, shape_of
+from flower_pca.stages.opening import (
+    Opening,
+    OpeningState,
+    block_of_message,
+    block_or_drawn,
+    lowest_precision,
+    precision_flags,
+    shapes_of_block,
+)
 
 
 @dataclass(frozen=True)
@@ -215,7 +223,7 @@ class SummedOpening(Stage[SummedState]):
     def broadcast(self, state: SummedState) -> Arrays:
         if state.reference is None:
             return {"gaps": np.array(True)} if state.gaps else {}
-        return {"reference": state.reference, **Opening(width=self.width).broadcast(opening_of(state))}
+        return {"reference": state.reference, **Opening(width=self.width).broadcast(as_opening_state(state))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -226,7 +234,7 @@ class SummedOpening(Stage[SummedState]):
         if "gaps" in arrays:
             both["count"] = Part((d,), Kind.COUNT)
         if "reference" in arrays:
-            both["product"] = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
+            both["product"] = Part(shapes_of_block(arrays, d), Kind.LOCAL_PRODUCT)
         return both
 
     @staticmethod
@@ -246,9 +254,9 @@ class SummedOpening(Stage[SummedState]):
             e = own["mean"] - arrays["reference"]
         seen = own.get("count", own["n"])
         squares = own["m2"] + seen * e**2
-        up = {"n": own["n"], **precision_of(data), "sums": seen * e, "squares": squares}
+        up = {"n": own["n"], **precision_flags(data), "sums": seen * e, "squares": squares}
         if "product" in own:
-            between = _mean_correction(e, seen, block_of(arrays, data.d))
+            between = _mean_correction(e, seen, block_of_message(arrays, data.d))
             up["product"] = own["product"].astype(np.float64) + between
         if "count" in own:
             up["count"] = seen
@@ -262,7 +270,7 @@ class SummedOpening(Stage[SummedState]):
         # These are bounds for all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <=
         # sqrt(s_j) ||X|| ||B||.
         s = 2.0 * (state.squares + _LEAST)
-        length = float(np.linalg.norm(_block(state), axis=0).max(initial=1.0))
+        length = float(np.linalg.norm(_block_to_multiply(state), axis=0).max(initial=1.0))
         product = np.sqrt(s * s.sum())[:, None] * length
         return {**counts, "sums": np.sqrt(s * 2.0 * state.n), "squares": s, "product": product}
 
@@ -277,10 +285,10 @@ class SummedOpening(Stage[SummedState]):
         merged = {
             "n": np.array(n),
             "rows": total["rows"],
-            "eps": np.array(eps_of(total)),
+            "eps": np.array(lowest_precision(total)),
             "mean": state.reference + e,
             "m2": deviations,
-            "product": total["product"] - _mean_correction(e, seen, _block(state)),
+            "product": total["product"] - _mean_correction(e, seen, _block_to_multiply(state)),
         }
         if state.gaps:
             merged["count"] = np.asarray(seen)
@@ -290,10 +298,10 @@ class SummedOpening(Stage[SummedState]):
         return status_when(state.total is not None)
 
     def finish(self, state: SummedState, model: Model) -> Model:
-        return Opening(width=self.width).finish(opening_of(state), model)
+        return Opening(width=self.width).finish(as_opening_state(state), model)
 
 
-def opening_of(state: SummedState) -> OpeningState:
+def as_opening_state(state: SummedState) -> OpeningState:
     """Return the state that the opening in one message would have with the same information."""
     return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
 
@@ -308,6 +316,6 @@ def _mean_correction(e: Array, seen: Array | int, block: Array) -> Array:
     return np.outer(e, e @ block)
 
 
-def _block(state: SummedState) -> Array:
+def _block_to_multiply(state: SummedState) -> Array:
     assert state.reference is not None
     return block_or_drawn(state.block, len(state.reference), state.width, state.seed)

@@ -27,7 +27,7 @@ from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame, genotype_scale
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import ColumnPreparation
-from flower_pca.stages.opening import in_brief
+from flower_pca.stages.opening import names_in_brief
 
 # A standard deviation of at most this multiple of the mean's rounding error counts as 0.
 _CONSTANT_ROUNDINGS: Final = 8.0
@@ -218,6 +218,6 @@ def _refuse(table: LocalData, bad: Array, found: str, why: str = "", *, then: st
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)
-        where = f"{in_brief([names[j] for j in columns])} of {table.who}"
+        where = f"{names_in_brief([names[j] for j in columns])} of {table.who}"
         noun = labels.pluralize(len(columns), "column")
         raise DataError(f"There {found} in {f'{noun} ' * bool(table.names)}{where}{why}. {then}")

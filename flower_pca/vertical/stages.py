@@ -23,7 +23,7 @@ from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, ArrayRule, Kind, P
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer, status_when, stack_answer
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import after_opening, block_or_drawn, eps_of, precision_of
+from flower_pca.stages.opening import after_opening, block_or_drawn, lowest_precision, precision_flags
 from flower_pca.vertical.rows import PartyColumns
 
 
@@ -83,7 +83,7 @@ class ColumnsOpening(Stage[ColumnsState]):
     @staticmethod
     def client(arrays: Arrays, data: PartyColumns, memory: Arrays) -> tuple[Arrays, Arrays]:
         squares = data.squared_error(np.zeros((data.d, 1)))
-        return {"n": np.array(data.n), **precision_of(data), "squares": np.array(squares)}, {}
+        return {"n": np.array(data.n), **precision_flags(data), "squares": np.array(squares)}, {}
 
     def bounds(self, state: ColumnsState, model: Model) -> Mapping[str, Array | float]:
         return {"n": MOST_ROWS, "single": 1.0, "rows": 1.0, "squares": 0.0}
@@ -127,7 +127,7 @@ class ColumnsOpening(Stage[ColumnsState]):
             d=people,
             clients=round(float(total["n"])),
             sizes=None,
-            eps=eps_of(total),
+            eps=lowest_precision(total),
             trace=trace,
             basis=linalg.orth(block),
             product=None,

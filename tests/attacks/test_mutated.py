@@ -24,7 +24,7 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import ColumnPreparation
-from flower_pca.simulation.backend import InProcess, Shards
+from flower_pca.simulation.backend import InProcessTransport, Shards
 from flower_pca.vertical import stages as vertical
 from flower_pca.vertical.rows import PartyColumns
 
@@ -78,7 +78,7 @@ def genuine():
         note("krylov", run, Shards([LocalData(X), LocalData(X + 1.0)]))
     for name in registry.TRACKERS:
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
-        note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
+        note(name, run, InProcessTransport([Stream(GAPPY, batch=20) for _ in "12"]))
     run = assembly.run(assembly.config("exact_per_pca(max_rounds=3)", n_components="shared"))
     note("exact_per_pca", run, Shards([LocalData(X + 9.0 * X[:, :1])] * 3))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]

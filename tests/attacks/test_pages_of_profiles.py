@@ -33,7 +33,7 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Shards
-from flower_pca.stages.opening import block_of
+from flower_pca.stages.opening import block_of_message
 
 pytestmark = pytest.mark.usefixtures("home")
 A, B = twins(seed=3)
@@ -92,7 +92,7 @@ def by_column(told):
 def local_product(told):
     def own(X):
         about = told.sent.get("reference", X.mean(axis=0))
-        return (X - about).T @ ((X - about) @ block_of(told.sent, D))
+        return (X - about).T @ ((X - about) @ block_of_message(told.sent, D))
 
     return told.is_within_cut(told.sum(own))
 

@@ -5,7 +5,7 @@ import pytest
 from masked import Run
 
 from flower_pca import Krylov
-from flower_pca.stages.opening import block_of
+from flower_pca.stages.opening import block_of_message
 
 D, N = 160, 6
 SIZES = np.where(np.arange(D) < 8, 3.0 * 0.8 ** np.arange(D), 0.02)
@@ -46,7 +46,7 @@ class Listening:
             if count != clients or not {"product", "S"} & set(sums):
                 continue
             if "product" in sums:
-                B, r, about = block_of(sent.arrays, self.d), sent.arrays["reference"], sums["product"]
+                B, r, about = block_of_message(sent.arrays, self.d), sent.arrays["reference"], sums["product"]
             else:
                 B, r, about = sent.arrays["B"], sent.frame.mean, sums["S"]
             blocks.append(B)
@@ -128,7 +128,7 @@ def test_no_block_goes_to_other_clients_than_before(name, sums, rounds):
     blocks = {N: [], N - 1: []}
     for sent, count in heard:
         arrays = sent.arrays
-        block = block_of(arrays, D) if {"seed", "block"} & set(arrays) else arrays.get("Z", arrays.get("U"))
+        block = block_of_message(arrays, D) if {"seed", "block"} & set(arrays) else arrays.get("Z", arrays.get("U"))
         if block is not None:
             blocks[count].append(np.linalg.qr(block)[0])
     assert blocks[N]

@@ -29,7 +29,7 @@ from flower_pca.core.stage import Arrays, Stage
 from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream, Widest
-from flower_pca.stages.opening import Opening, start_mismatch
+from flower_pca.stages.opening import Opening, text_of_start_mismatch
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
@@ -139,7 +139,7 @@ class RequestedArrays:
                 )
             if ask.by_column and d is not None and len(a) != d:
                 if name == "block" and self.stage in _OPENINGS:  # The block comes from the start of the run.
-                    raise ProtocolError(start_mismatch(len(a), d))
+                    raise ProtocolError(text_of_start_mismatch(len(a), d))
                 raise ProtocolError(
                     f"This node has {labels.count(d, 'column')}, but the array {name} of the server's message is for "
                     f"{labels.count(len(a), 'column')}. Give all clients the same columns."

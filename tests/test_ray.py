@@ -167,7 +167,7 @@ def test_rows_in_files_are_copied_in_pieces_to_what_workers_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, X = stored_rows(tmp_path)
-    monkeypatch.setattr(source, "all_rows", lambda rows: pytest.fail("the rows are read whole"))
+    monkeypatch.setattr(source, "all_rows", lambda rows: pytest.record_failure("the rows are read whole"))
     monkeypatch.setattr(source, "_PIECE", 8 * 7 * 100)
     monkeypatch.setattr(source, "_ENTRIES", 500)
     packs = PacksInFolder(tmp_path, 2).save([*found.values()])

@@ -73,7 +73,7 @@ def _run(grid: Grid, context: Context) -> None:
     config = run_config.settings_of(context.run_config)
     wanted = Path(str(config["output"])).expanduser()
     folder = _output_folder(wanted)
-    settings = _settings(config)
+    settings = _strategy_settings(config)
     folder.mkdir(parents=True, exist_ok=True)
     if settings.get("checkpoint"):
         settings["checkpoint"] = folder / settings["checkpoint"]
@@ -116,10 +116,10 @@ def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str
     title = f"Steps of {settings['algorithm']}"
     events, live = paths.get("events"), paths.get("live")
     with watching(events=events, live=live, title=title, resume=resume) as on_step:
-        return _tracking(settings, config, on_step).fit(grid)
+        return _tracking_strategy(settings, config, on_step).fit(grid)
 
 
-def _tracking(
+def _tracking_strategy(
     settings: dict[str, Any], config: Mapping[str, Any], on_step: Callable[[StepRecord], None]
 ) -> TrackingStrategy:
     """Return the strategy of a tracker, and refuse settings that only PCAStrategy has."""
@@ -137,7 +137,7 @@ def _tracking(
     return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval, on_step=on_step)
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _strategy_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of PCAStrategy that a run-config sets.
 
     In a run-config, names of settings have hyphens instead of underscores, and "" means None.

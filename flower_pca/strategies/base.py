@@ -47,7 +47,7 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.node_settings import NodeSettings, take_fixed_parameters
-from flower_pca.strategies.nodes import Nodes, StoppedError, is_ours, kind_of
+from flower_pca.strategies.nodes import Nodes, StoppedError, is_pca_message, kind_of
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
 from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
@@ -109,7 +109,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         """Create the first run now, so that wrong settings are refused early."""
         self._ready = self._new_run()
 
-    def _begin(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
+    def _run_to_drive(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
         """Return the run that `_check_run` created if it is unused and has these settings, or else a new run."""
         ready, self._ready = self._ready, None
         if ready is None or num_rounds or init is not None:
@@ -138,7 +138,9 @@ class FlowerStrategy(Strategy, Generic[R]):
         DataError
             If the rows of all nodes together cannot be used.
         """
-        return self._run(_nodes(grid, self._begin(), self._node_settings), OnRound(on_round), GrowingResult())
+        return self._run(
+            _transport_of_grid(grid, self._begin(), self._node_settings), OnRound(on_round), GrowingResult()
+        )
 
     def start(
         self,
@@ -184,7 +186,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         """
         began = time.monotonic()
         checks.integer("num_rounds", num_rounds, remedy="Use 0 to leave it to the algorithm.")
-        init = _start_of(initial_arrays)
+        init = _start_in_arrays(initial_arrays)
         _require_callable("evaluate_fn", evaluate_fn, "server_round, arrays")
         _require_callable("should_stop", should_stop, "server_round, result")
         for name, given in (("train_config", train_config), ("evaluate_config", evaluate_config)):
@@ -203,7 +205,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         if init is not None and initial_arrays is not None:
             growing.arrays = initial_arrays
             growing.evaluate(0)
-        nodes = _nodes(grid, made, node_settings, configs)
+        nodes = _transport_of_grid(grid, made, node_settings, configs)
         nodes.num_rounds, growing.nodes = num_rounds, nodes
         try:
             arrays = arrays_of(self._run(nodes, growing, growing))
@@ -302,7 +304,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             self._nodes, self._message, self._driven = None, None, False
         result = replace(result, **nodes.of_sites())
         if isinstance(result, PCAResult):
-            units: list[str] = _other_units(nodes.run.position.model, nodes.site_names)
+            units: list[str] = _hints_of_units(nodes.run.position.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints, *nodes.remarks))
             result = result.with_keys(nodes.lasting_keys).with_names(nodes.lasting_keys)
             result = replace(result, hints=without_repeated_hints(result.hints))
@@ -339,7 +341,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         )
         replies, why = nodes.deliver(asked), ""
         # If some nodes have answered the evaluation already, the hook may leave out the remaining nodes.
-        if evaluates and not any(map(is_ours, asked)) and not nodes.run.roll.awaited:
+        if evaluates and not any(map(is_pca_message, asked)) and not nodes.run.roll.awaited:
             self._message, why = None, "configure_evaluate did not request it"
         growing.told = figures, self.aggregate_evaluate(number, replies)
         if self._message is not None:
@@ -392,19 +394,19 @@ class FlowerStrategy(Strategy, Generic[R]):
             "metrics. Return both, like super().aggregate_train(...), or None instead of either of them."
         )
 
-    def _require_ours(self, asked: Sequence[Message]) -> None:
+    def _require_own_messages(self, messages: Sequence[Message]) -> None:
         """Raise ConfigError if none of the messages from `configure_train` belongs to the run.
 
         The hook may add its own messages to those of the run.
         """
-        if asked and not any(map(is_ours, asked)):
+        if messages and not any(map(is_pca_message, messages)):
             name = type(self).__name__
             raise ConfigError(
                 f"{name}.configure_train has returned only its own messages, without any message of the run. Call "
                 f"super().configure_train(server_round, arrays, config, grid) in it, and return its messages too."
             )
 
-    def _require_taken(self, *, due: bool) -> None:
+    def _require_answers_passed(self, *, due: bool) -> None:
         """Raise ConfigError if `aggregate_train` did not pass on the answers, because the run would then never end."""
         if due and self._message is not None:
             raise ConfigError(
@@ -415,7 +417,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _configure(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
             _require_unwrapped()
-            self._nodes = _nodes(grid, self._begin(init=_start_of(arrays)), self._node_settings)
+            self._nodes = _transport_of_grid(grid, self._begin(init=_start_in_arrays(arrays)), self._node_settings)
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
@@ -527,7 +529,7 @@ class GrowingResult(Watcher):
             self.result.evaluate_metrics_serverapp[number] = figures
 
 
-def _nodes(
+def _transport_of_grid(
     grid: Grid, run: AnyRun, node_settings: NodeSettings, configs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Nodes:
     """Return the transport for the nodes of a grid. It is a `HostingNodes` if each node hosts many clients."""
@@ -571,7 +573,7 @@ def _require_unwrapped() -> None:
         frame = frame.f_back
 
 
-def _start_of(arrays: ArrayRecord | None) -> StartComponents | None:
+def _start_in_arrays(arrays: ArrayRecord | None) -> StartComponents | None:
     """Return the components in a caller's initial arrays, or None if the arrays have no components.
 
     For example, the weights of a neural network have no components.
@@ -611,7 +613,7 @@ def _arrays_so_far(run: Driven) -> ArrayRecord | None:
 _FEWEST_ROWS: Final = 20  # Sites with fewer rows are not searched for columns in other units.
 
 
-def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
+def _hints_of_units(model: Model, names: Mapping[int, str]) -> list[str]:
     """Return hints about sites whose columns seem to be in other units, if the server sees means and deviations."""
     if SITE_MEANS not in model.sites:
         return []
@@ -624,10 +626,10 @@ def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
 
 def _metrics_of(run: Driven, record: Round) -> MetricRecord:
     """Return the metrics of a round of training, in the same form for hooks and for `start`."""
-    return records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
+    return records.figures({**record.metrics, IN_ORDER: int(_has_final_order(run))})
 
 
-def _in_order(run: Driven) -> bool:
+def _has_final_order(run: Driven) -> bool:
     """Return whether the components are in their final order.
 
     This is the case if the run has ended, if the variances are known, or if the product of the covariance matrix and

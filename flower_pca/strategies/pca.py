@@ -260,7 +260,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         """
         if self._newest is None or (found := self._newest.run.result_so_far()) is None:
             return None
-        result = replace(cast(TrackingResult, found), **self._newest.of_sites())
+        result = replace(cast(TrackingResult, found), **self._newest.site_fields())
         return result.with_keys(self._newest.lasting_keys)
 
     def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> TrackingResult:
@@ -274,10 +274,12 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     def _watchers(self, nodes: Nodes) -> list[Watcher]:
         self._newest = nodes
         return [
-            StepReporter(self._report, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))
+            StepReporter(
+                self._pass_on_record, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, ""))
+            )
         ]
 
-    def _report(self, record: StepRecord) -> None:
+    def _pass_on_record(self, record: StepRecord) -> None:
         if record.change is not None:
             log(WARNING, "%s", record.change)
         if self._on_step is not None:

@@ -190,7 +190,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
     if config.partitioned_by == "columns":
         from flower_pca.vertical import result as vertical
 
-        return _with_masks(config.mask, vertical.run(config, algorithm, decisions))
+        return _with_masks(config.mask, vertical.run_over_columns(config, algorithm, decisions))
     bits, tol = 64, None
     if algorithm.tolerant and not algorithm.basic:
         bits, tol = config.bits, config.tol

@@ -169,7 +169,7 @@ _OTHERS: Final = {
     "names": "stages.agreed:Naming",
     "medians": "algorithms.median_pca:MedianVariances",
     "columns_opening": "vertical.stages:ColumnsOpening",
-    "loadings": "vertical.stages:Loadings",
+    "loadings": "vertical.stages:LoadingsStage",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
     "triple": "algorithms.personal.triple_pca:TripleClosing",

@@ -44,7 +44,7 @@ class Node:
         self.asked += 1
         number = next(NUMBERS) if number is None else number
         asked = request(stage, arrays, frame, run, number, algorithm, layers)
-        if wire.kind(stage) == wire.EVALUATE:
+        if wire.message_kind(stage) == wire.EVALUATE:
             _, _, metrics = self.client.evaluate(*asked)
             answer = metrics
         else:
@@ -62,7 +62,7 @@ def request(stage, arrays, frame=None, run="r", number=0, algorithm=None, layers
     asked = {name: np.asarray(a) for name, a in arrays.items()}
     given = Broadcast(stage, number, asked, frame or Frame(), (1,), layers=layers or {})
     return wire.open_request(
-        wire.write_request(given, 1, algorithm=algorithm or stage, run=run, extra={}), wire.kind(stage)
+        wire.write_request(given, 1, algorithm=algorithm or stage, run=run, extra={}), wire.message_kind(stage)
     )
 
 

@@ -629,7 +629,7 @@ def test_the_app_runs_over_nodes_that_have_their_own_tables(app_run, tmp_path):
         simulate("auto", frames(), n_components=2, partitioned_by="columns", scale="std").scores_,
         atol=1e-8,
     )
-    parts = [ColumnsResult.part(*(tmp_path / site).glob("*local*.npz")) for site in frames()]
+    parts = [ColumnsResult.projection_of_party(*(tmp_path / site).glob("*local*.npz")) for site in frames()]
     together = sum(part.transform(frames()[site].loc[PEOPLE]) for part, site in zip(parts, frames(), strict=True))
     np.testing.assert_allclose(together, result.scores_, atol=1e-8)
 

@@ -7,7 +7,7 @@ from cases import paired
 
 from flower_pca import AirChannel, RobustTracking, STMiss, Stream, TrackingResult, track
 from flower_pca.base.errors import ConfigError
-from flower_pca.tracking.solver import beside
+from flower_pca.tracking.solver import orthogonal_columns
 from flower_pca.tracking.st_miss import modified_cs
 from sims.over_air import moving, trackers
 
@@ -410,7 +410,7 @@ def test_an_outage_at_one_client_is_a_step_without_rows_for_it():
 def test_random_directions_beside_a_basis_are_orthonormal_to_it_and_to_each_other(d, r, p):
     P = np.linalg.qr(np.random.default_rng(d).standard_normal((d, r)))[0]
     for seed in range(20):
-        Q = np.hstack([P, beside(P, p, seed)])
+        Q = np.hstack([P, orthogonal_columns(P, p, seed)])
         np.testing.assert_allclose(Q.T @ Q, np.eye(r + p), atol=1e-13)
 
 

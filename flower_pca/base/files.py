@@ -182,10 +182,10 @@ class Recorder(Protocol):
     def figures(self) -> dict[str, Array]:
         """Return the figures of the recorded steps that a result needs, and the totals of all steps."""
 
-    def until(self, steps: int | None) -> Self:
+    def with_last_step(self, steps: int | None) -> Self:
         """Return the state with another limit on the number of steps, or without a limit if `steps` is None."""
 
-    def recall(self, lines: Array) -> Self:
+    def with_steps(self, lines: Array) -> Self:
         """Return the state whose recorded steps are the rows of `lines`."""
 
 

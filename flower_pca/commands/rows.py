@@ -177,7 +177,7 @@ def _projection_of_party(args: argparse.Namespace) -> Projection | None:
 
     with suppress(FileNotFoundError):  # `result_of` reports a missing file.
         if files.kind_of(args.result) == "own result":
-            return ColumnsResult.part(args.result)
+            return ColumnsResult.projection_of_party(args.result)
     return None
 
 

@@ -259,9 +259,9 @@ class Run:
         if isinstance(there.state, Recorder):
             # The number of steps does not identify a run, because a run may continue to more steps.
             model = replace(there.model, steps=self.position.model.steps)
-            state, steps = there.state.until(model.steps), arrays.get("steps")
+            state, steps = there.state.with_last_step(model.steps), arrays.get("steps")
             if steps is not None:
-                state = state.recall(steps)
+                state = state.with_steps(steps)
             there = replace(there, state=state, model=model)
         self.history = replace(History.from_json(header["history"]), limit=self.history.limit)
         self.position, self.roll = there, self.roll.restore(header["roll"])

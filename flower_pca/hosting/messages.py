@@ -61,7 +61,7 @@ class HostedMessageWriter:
 
     def request(self, clients: Sequence[int]) -> Content:
         """Return the records of a message for these clients."""
-        content = records.copy_of(self._common)
+        content = records.copy_of_content(self._common)
         names = {}
         for client in clients:
             if single := self._single.get(client):
@@ -95,10 +95,10 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
         if str(client) not in names:
             yield client, parameters, config
             continue
-        arrays = wire.by_name(_MESSAGE, parameters, config)
+        arrays = wire.arrays_by_name(_MESSAGE, parameters, config)
         own = names[str(client)]
         listed = ",".join(map(str, own)) if isinstance(own, list) else None
-        arrays |= wire.by_name(_MESSAGE, records.arrays_in(content, f"{_HOSTED}.{client}"), {_NAMES: listed})
+        arrays |= wire.arrays_by_name(_MESSAGE, records.arrays_in(content, f"{_HOSTED}.{client}"), {_NAMES: listed})
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
 
 

@@ -72,7 +72,7 @@ def stage_memory(own: Arrays, past: bytes, stage: str) -> Arrays:
     rest = _memory_of_stage(own)
     counted = {name: a for name, a in own.items() if name not in rest}
     if stage in registry.TRACKERS:
-        counted |= batch.lasting(rest)
+        counted |= batch.memory_to_save(rest)
     return counted
 
 
@@ -102,7 +102,7 @@ def restore_previous_memory(own: Arrays, before: Arrays) -> Arrays:
     """
     rest = _memory_of_stage(own)
     layers = {name: a for name, a in own.items() if name not in rest}
-    return {**layers, **before, **batch.lasting(rest)}
+    return {**layers, **before, **batch.memory_to_save(rest)}
 
 
 def memory_for_repeat(own: Arrays, stage: str) -> Arrays:

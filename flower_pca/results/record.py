@@ -31,7 +31,7 @@ from flower_pca.core.drive import Driven, Watcher
 from flower_pca.results.steps import Cause, TrackingResult, cause_of, cause_in_words
 from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.panel import SPE
-from flower_pca.tracking.state import Step, TrackState
+from flower_pca.tracking.state import TrackedStep, TrackState
 
 # A step has these figures both for all rows and for the rows of each client.
 _FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")
@@ -161,7 +161,11 @@ class StepReporter(Watcher):
 
 
 def _record_of(
-    run: Driven, state: TrackState, step: Step, previous: Array | None, known_as: Callable[[int], tuple[int, str]]
+    run: Driven,
+    state: TrackState,
+    step: TrackedStep,
+    previous: Array | None,
+    known_as: Callable[[int], tuple[int, str]],
 ) -> StepRecord:
     d = len(step.basis)
     known = {i: known_as(i) for i in state.each}
@@ -193,7 +197,7 @@ def _record_of(
     )
 
 
-def _cause_of_step(state: TrackState, step: Step) -> Cause | None:
+def _cause_of_step(state: TrackState, step: TrackedStep) -> Cause | None:
     if state.panel.columns is None:
         return None
     return cause_of(step.kind, step.named, state.panel.columns.clients)
@@ -210,13 +214,13 @@ def _shares_of_counts(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     return dict(zip(_FIGURES, (rows, *shares), strict=True))
 
 
-def _changes_declared_in(state: TrackState, step: Step) -> list[tuple[int, Step]]:
+def _changes_declared_in(state: TrackState, step: TrackedStep) -> list[tuple[int, TrackedStep]]:
     """Return the changes that were declared in a step, oldest first.
 
     A change can be at the step itself. When the first alarm level becomes known, changes at earlier steps are declared,
     too.
     """
-    seen, shown = state.panel.hindsight, list[tuple[int, Step]]()
+    seen, shown = state.panel.hindsight, list[tuple[int, TrackedStep]]()
     if seen.number == state.over:
         kinds = dict(zip(seen.changes, seen.kinds, strict=True))
         shown = [
@@ -230,7 +234,7 @@ def _changes_declared_in(state: TrackState, step: Step) -> list[tuple[int, Step]
 
 
 def _change_in_words(
-    number: int, step: Step, cause: Cause | None, names: Sequence[str], sites: Mapping[int, str]
+    number: int, step: TrackedStep, cause: Cause | None, names: Sequence[str], sites: Mapping[int, str]
 ) -> str:
     """Describe a change and its cause in a sentence."""
     said = f"The subspace has changed at step {number}"

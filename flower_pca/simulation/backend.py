@@ -347,7 +347,7 @@ class InProcessTransport:
                 self.memories[int(position)][key] = array
         for i, client in enumerate(self.clients):
             if isinstance(client, Stream):
-                self.memories[i] = batch.resume(self.memories[i], client)
+                self.memories[i] = batch.resumed_memory(self.memories[i], client)
 
     def _description_of_clients(self) -> Any:
         """Return a description of the clients, which must be the same when a run continues from a checkpoint."""

@@ -29,7 +29,7 @@ from flower_pca.simulation.backend import Shards, SimulationSettings, RunWatch
 from flower_pca.simulation.sites import clients_with_results, sites_of
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.vertical.rows import PartyColumns
-from flower_pca.vertical.stages import Loadings
+from flower_pca.vertical.stages import LoadingsStage
 
 _KEEP_SAME_PEOPLE: Final = "Keep the rows of the same people at every party, in any order."
 _USE_AS_IDS: Final = "Use this column as the ids of the rows, or leave it out."
@@ -50,7 +50,7 @@ def simulate(
         there = Shards(parties.columns, seed=config.seed, source=source)
         run = assembly.run(config, judged=False, init=conduct.init)
         result = cast(ColumnsResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
-        own = {i: client_half.local_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
+        own = {i: client_half.local_results(LoadingsStage.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 
@@ -107,7 +107,7 @@ class PartyData:
         """Return the result with the loadings in `own`, and with hints about the columns of the parties."""
         names = {i: party.data.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
-        whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
+        whole = replace(result, site_names=sites).with_loadings(own, names, self.columns[0].row_ids)
         first_lines = hints_of_first_lines(file for party in self.columns for file in party.data.table.headerless)
         hints = (*first_lines, *self._hints_of_sizes(whole), *self._hints_of_numbering())
         return replace(whole, hints=hints)

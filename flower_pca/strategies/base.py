@@ -263,7 +263,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         done = self._aggregate(replies, wire.EVALUATE)
         if done is None:
             return None
-        return records.figures(done[1].metrics) if done[1].metrics else None
+        return records.metric_record(done[1].metrics) if done[1].metrics else None
 
     def summary(self) -> None:
         """Log the settings of the run."""
@@ -292,7 +292,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.checkpoint = self._checkpoint
         step = None
         if any(getattr(type(self), hook) is not getattr(FlowerStrategy, hook) or hook in vars(self) for hook in HOOKS):
-            train, evaluate = (records.config(nodes.configs.get(kind, {})) for kind in ("train", wire.EVALUATE))
+            train, evaluate = (records.config_record(nodes.configs.get(kind, {})) for kind in ("train", wire.EVALUATE))
             step = partial(self._step, nodes, growing, train, evaluate)
 
         report = OnRound(lambda run: nodes.report(run.history[-1]))
@@ -423,7 +423,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.grid = grid
         if self._message is None and not self._driven:
             self._message = nodes.run.pending(nodes.present())
-        if self._message is None or wire.kind(self._message.purpose) != kind:
+        if self._message is None or wire.message_kind(self._message.purpose) != kind:
             return []
         nodes.purpose = kind
         nodes.configs[kind] = dict(config)
@@ -432,7 +432,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def _aggregate(self, replies: Iterable[Message], kind: str) -> tuple[Driven, Round] | None:
         nodes, message = self._nodes, self._message
-        if nodes is None or message is None or wire.kind(message.purpose) != kind:
+        if nodes is None or message is None or wire.message_kind(message.purpose) != kind:
             return None
         came = dict[int, Message]()
         for reply in replies:
@@ -503,7 +503,7 @@ class GrowingResult(Watcher):
                 metrics[number] = errors
         elif self.nodes is not None and self.nodes.purpose == wire.EVALUATE:
             if record.metrics:  # If masks split a message into several messages, only the last one has metrics.
-                metrics[number] = records.figures(record.metrics)
+                metrics[number] = records.metric_record(record.metrics)
         else:
             trained[number] = _metrics_of(run, record)
         if self.evaluate_fn is None and self.should_stop is None:
@@ -588,7 +588,7 @@ def _start_in_arrays(arrays: ArrayRecord | None) -> StartComponents | None:
     if "components" not in arrays:
         log(WARNING, "initial_arrays are ignored, because PCA starts only from an array with the name components.")
         return None
-    known = records.singles(arrays)
+    known = records.arrays_of_record(arrays)
     return StartComponents(known["components"], known.get("scale"))
 
 
@@ -607,7 +607,7 @@ def _arrays_so_far(run: Driven) -> ArrayRecord | None:
         arrays["mean"] = np.zeros(model.d) if model.frame.mean is None else model.frame.mean
         if model.frame.scale is not None:
             arrays["scale"] = model.frame.scale
-    return records.with_names(arrays)
+    return records.named_array_record(arrays)
 
 
 _FEWEST_ROWS: Final = 20  # Sites with fewer rows are not searched for columns in other units.
@@ -626,7 +626,7 @@ def _hints_of_units(model: Model, names: Mapping[int, str]) -> list[str]:
 
 def _metrics_of(run: Driven, record: Round) -> MetricRecord:
     """Return the metrics of a round of training, in the same form for hooks and for `start`."""
-    return records.figures({**record.metrics, IN_ORDER: int(_has_final_order(run))})
+    return records.metric_record({**record.metrics, IN_ORDER: int(_has_final_order(run))})
 
 
 def _has_final_order(run: Driven) -> bool:
@@ -656,9 +656,9 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
     ['components', 'explained_variance', 'mean']
     """
     if isinstance(result, Scaling):
-        return records.with_names({"mean": result.mean_, "scale": result.scale_})
+        return records.named_array_record({"mean": result.mean_, "scale": result.scale_})
     if isinstance(result, TrackingResult):
-        return records.with_names(
+        return records.named_array_record(
             {"components": result.components_, "values": result.values_, "changes": result.changes_}
         )
     arrays = {"components": result.components_, "explained_variance": result.explained_variance_, "mean": result.mean_}
@@ -666,4 +666,4 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
         arrays["scores"] = result.scores_
     if result.scale_ is not None:
         arrays["scale"] = result.scale_
-    return records.with_names(arrays)
+    return records.named_array_record(arrays)

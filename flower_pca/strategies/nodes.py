@@ -286,7 +286,7 @@ class Nodes:
         """
         if self.stopped:
             raise StoppedError
-        self.purpose = wire.kind(message.purpose)
+        self.purpose = wire.message_kind(message.purpose)
         number = message.number + 1
         log(INFO, "")
         if number <= self.num_rounds:
@@ -297,7 +297,13 @@ class Nodes:
     def log_sample(self, message: Broadcast) -> None:
         """Log the number of nodes to which the message is sent, like Flower's strategies."""
         asked = len(self.nodes_for(message))
-        log(INFO, "configure_%s: Sampled %d nodes (out of %d)", wire.kind(message.purpose), asked, self.connected)
+        log(
+            INFO,
+            "configure_%s: Sampled %d nodes (out of %d)",
+            wire.message_kind(message.purpose),
+            asked,
+            self.connected,
+        )
 
     def send_and_receive(self, messages: Iterable[Message]) -> list[Message]:
         """Send the messages that a hook has returned, and return the replies that have arrived."""
@@ -400,7 +406,7 @@ class Nodes:
 
     def message_maker(self, message: Broadcast) -> Callable[[int], Message]:
         """Return a function that takes a node and returns its message. Parts common to all nodes are created once."""
-        kind = self.node_settings.message_type(wire.kind(message.stage))
+        kind = self.node_settings.message_type(wire.message_kind(message.stage))
         write = self.content_maker(message)
         ttl, group = self.node_settings.round_timeout, str(message.number)
 
@@ -456,7 +462,7 @@ class Nodes:
 
     def common_keywords(self, message: Broadcast) -> dict[str, Any]:
         """Return the keywords for `wire.write_request` that are the same for all nodes."""
-        extra = self.configs.get(wire.kind(message.purpose), {})
+        extra = self.configs.get(wire.message_kind(message.purpose), {})
         position = self.run.position
         asks: dict[str, Any] = {"asks_names": position.model.heading is None, "alternative": position.alternative}
         return {"algorithm": position.required_algorithms, "run": self.name, "extra": extra, **asks}

@@ -36,7 +36,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.batch import COUNTS
-from flower_pca.tracking.solver import Solver
+from flower_pca.tracking.solver import SubspaceSolver
 
 NAMED: Final = 5  # maximum number of columns that a change names for each kind, and of sites
 FIGURES: Final = 4 * NAMED  # number of entries for the columns of each kind and the sites, padded with -1
@@ -91,7 +91,7 @@ class ColumnsSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class BatchFigures:
     """The figures of the batch of a step.
 
     Attributes
@@ -113,13 +113,13 @@ class Batch:
     seen: Array
     sums: Array
     squares: Array
-    solver: Solver
+    solver: SubspaceSolver
     bases: tuple[Array, ...]
     values: Array
     rows: int
     each: Mapping[int, tuple[float, ...]]
 
-    def columns(self) -> Array:
+    def column_variances(self) -> Array:
         """Return the logarithm of the variance of each column, and its number of entries, (2, d)."""
         count = np.maximum(self.seen, 1.0)
         mean_square = np.maximum(self.squares, 0.0) / count
@@ -127,7 +127,7 @@ class Batch:
         least = _EXACT * mean_square
         return np.stack([np.log(np.maximum(variance, least) + _TINY), self.seen])
 
-    def sites(self, clients: tuple[int, ...]) -> Array:
+    def client_figures(self, clients: tuple[int, ...]) -> Array:
         """Return the position, the misfit per row and the energy per row of each client with rows, (clients, 3)."""
         rows, misfit, energy = (COUNTS.index(name) for name in ("rows", "misfit", "energy"))
         lines = [
@@ -138,11 +138,11 @@ class Batch:
         return np.array(lines).reshape(-1, 3)
 
 
-def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, ColumnsSeen]:
+def column_statistics(known: ColumnsSeen, batch: BatchFigures) -> tuple[dict[str, float], Array, ColumnsSeen]:
     """Return the statistics of a step, the columns and sites that a change would name, and the figures to keep."""
     clients = (*known.clients, *sorted(batch.each.keys() - set(known.clients)))
-    columns, sites, returns = batch.columns(), batch.sites(clients), known.returns
-    found, named = dict[str, float](), no_names()
+    columns, sites, returns = batch.column_variances(), batch.client_figures(clients), known.returns
+    found, named = dict[str, float](), unnamed()
     parts = [_factor_and_coordinates(batch, P) for P in batch.bases]
     pairs = zip(parts, known.sizes, strict=False)
     inside = [_extremes_inside(*one, size, batch.rows) for one, size in pairs]
@@ -182,7 +182,7 @@ def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, Col
     )
 
 
-def _factor_and_coordinates(batch: Batch, P: Array) -> tuple[Array, Array]:
+def _factor_and_coordinates(batch: BatchFigures, P: Array) -> tuple[Array, Array]:
     """Return F and P'F, where F F' approximates C, the sum of L'L over the completed rows L of all clients."""
     vectors, values = batch.solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -257,7 +257,7 @@ def _largest_columns(sizes: Array) -> Array:
     """
     order = np.argsort(-sizes, kind="stable")[:NAMED]
     least = _PART * sizes[order[0]]
-    return _padded(order[sizes[order] >= least])
+    return _pad_with_minus_one(order[sizes[order] >= least])
 
 
 def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
@@ -268,7 +268,7 @@ def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
     present = [client for client in tables[0] if all(client in table for table in tables)]
     if not present:
-        return _padded(np.zeros(0))
+        return _pad_with_minus_one(np.zeros(0))
     figures = [np.stack([table[client] for client in present]) for table in tables]
     pairs = [(new, old) for new in figures[:2] for old in figures[2:]]
     steps = np.stack([new - old for new, old in pairs])
@@ -276,15 +276,15 @@ def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     moves = np.maximum(up, down).max(axis=1)
     order = np.argsort(-moves, kind="stable")[:NAMED]
     least = max(_WORTH, _PART * float(moves[order[0]]))
-    return _padded(np.array(present)[order[moves[order] >= least]])
+    return _pad_with_minus_one(np.array(present)[order[moves[order] >= least]])
 
 
-def no_names() -> Array:
+def unnamed() -> Array:
     """Return the positions of columns and sites for a step that names none: an array of -1."""
     return np.full(FIGURES, -1.0)
 
 
-def _padded(numbers: Array) -> Array:
+def _pad_with_minus_one(numbers: Array) -> Array:
     filled = np.full(NAMED, -1.0)
     filled[: len(numbers)] = numbers
     return filled

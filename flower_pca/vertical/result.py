@@ -1,7 +1,7 @@
 """A run in which parties hold different columns, and the result of such a run.
 
 All parties know the scores and the variances. The loadings of a column stay with the party that has
-the column. A simulation collects the loadings of all parties: `with_parts` puts them side by side, and the
+the column. A simulation collects the loadings of all parties: `with_loadings` puts them side by side, and the
 result equals a PCA of the pooled table. A deployment does not collect loadings, so `components_` has no
 columns.
 """
@@ -33,7 +33,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import ColumnPreparation
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.vertical.rows import PartyCounts
-from flower_pca.vertical.stages import ColumnsOpening, Loadings
+from flower_pca.vertical.stages import ColumnsOpening, LoadingsStage
 
 BY_POSITION: Final = (
     "Rows were matched by position, because no party gave ids. Row 1 of all tables must belong to the same person, "
@@ -41,7 +41,7 @@ BY_POSITION: Final = (
 )
 
 
-def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str]) -> Run:
+def run_over_columns(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str]) -> Run:
     """Return a run in which parties hold different columns.
 
     The run needs all parties until its end, because no other party has the columns of a missing party.
@@ -59,7 +59,7 @@ def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str])
     )
     roll = Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed, everyone=True)
     opening = ColumnsOpening(width=algorithm.width(config.first_n_components))
-    stages = (opening, algorithm, RayleighRitz(), Loadings())
+    stages = (opening, algorithm, RayleighRitz(), LoadingsStage())
     return Run(
         stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], config=config.plain_settings()
     )
@@ -128,7 +128,7 @@ class ColumnsResult(PCAResult):
             "spans_": {},
         }
 
-    def with_parts(
+    def with_loadings(
         self, own: Mapping[int, dict[str, Array]], names: Mapping[int, Sequence[str] | None], ids: Sequence[str] | None
     ) -> Self:
         """Return the result with the loadings that these parties have shared, and the names of their columns.
@@ -141,17 +141,17 @@ class ColumnsResult(PCAResult):
         ends = np.cumsum([0, *widths]).tolist()
         return replace(
             self,
-            mean_=_beside(parts, "mean", np.zeros(ends[-1])),
-            scale_=_beside(parts, "scale", self.scale_),
-            fill_=_beside(parts, "fill", self.fill_),
+            mean_=_side_by_side(parts, "mean", np.zeros(ends[-1])),
+            scale_=_side_by_side(parts, "scale", self.scale_),
+            fill_=_side_by_side(parts, "fill", self.fill_),
             components_=np.hstack([np.empty((self.n_components_, 0)), *(part["components"] for part in parts)]),
             local=own,
             row_ids_=None if ids is None else list(ids),
             spans_={party: [ends[i], ends[i + 1]] for i, party in enumerate(parties)},
-            feature_names_in_=self._names({party: names.get(party) for party in parties}),
+            feature_names_in_=self._names_side_by_side({party: names.get(party) for party in parties}),
         )
 
-    def _names(self, names: Mapping[int, Sequence[str] | None]) -> Array | None:
+    def _names_side_by_side(self, names: Mapping[int, Sequence[str] | None]) -> Array | None:
         """Return the names of the columns of these parties side by side, or None if a party has no names."""
         parts = [part for part in names.values() if part is not None]
         if len(parts) < len(names) or not parts:
@@ -164,7 +164,7 @@ class ColumnsResult(PCAResult):
         return labels.names_as_array([f"{site}/{name}" for site, part in pairs for name in part])
 
     @staticmethod
-    def part(path: str | os.PathLike[str]) -> Projection:
+    def projection_of_party(path: str | os.PathLike[str]) -> Projection:
         """Return the projection of new people onto a party's loadings, from the file that the party's node has written.
 
         Raises
@@ -313,7 +313,7 @@ class ColumnsResult(PCAResult):
             )
 
 
-def _beside(parts: Sequence[dict[str, Array]], name: str, otherwise: O) -> O | Array:
+def _side_by_side(parts: Sequence[dict[str, Array]], name: str, otherwise: O) -> O | Array:
     """Return the arrays of all parties with this name side by side, or `otherwise` if a party has no such array."""
     if otherwise is None or not all(name in part for part in parts):
         return otherwise

@@ -167,8 +167,8 @@ def _column_frame(table: LocalData, split: ColumnPreparation) -> Frame:
         raise checks.not_finite_error(table.who, table.missing)
     moments = table.observed_moments()
     with marked_private():
-        _refuse(table, np.asarray(moments.value_counts) == 0, "are no values", then="Leave out such columns.")
-        scale = _scale(table, split)
+        _refuse_columns(table, np.asarray(moments.value_counts) == 0, "are no values", then="Leave out such columns.")
+        scale = _scale_of_columns(table, split)
     frame = Frame(scale=scale, names=table.names)
     if split.center:
         frame = replace(frame, mean=moments.mean)
@@ -177,7 +177,7 @@ def _column_frame(table: LocalData, split: ColumnPreparation) -> Frame:
     return frame
 
 
-def _scale(table: LocalData, split: ColumnPreparation) -> Array | None:
+def _scale_of_columns(table: LocalData, split: ColumnPreparation) -> Array | None:
     moments = table.observed_moments()
     if split.scale is None:
         return None
@@ -185,12 +185,12 @@ def _scale(table: LocalData, split: ColumnPreparation) -> Array | None:
         peak = table.largest_absolute()
         small = (peak > 0.0) & (peak < _LEAST_VALUE)
         why = f", which {option('scale', 'max_abs')} cannot scale"
-        _refuse(table, small, "are only values below 1e-145", why, then="Use a smaller unit for such columns.")
+        _refuse_columns(table, small, "are only values below 1e-145", why, then="Use a smaller unit for such columns.")
         return np.where(peak > 0.0, peak, 1.0)
     if split.scale == "genotype":
         outside = (moments.mean < 0.0) | (moments.mean > 2.0)
         why = f", but {option('scale', 'genotype')} needs counts from 0 to 2"
-        _refuse(
+        _refuse_columns(
             table,
             outside,
             "are values outside 0 to 2",
@@ -203,7 +203,7 @@ def _scale(table: LocalData, split: ColumnPreparation) -> Array | None:
     # The mean of a constant column has a rounding error, so its deviation may be slightly above 0.
     constant = deviation <= rounding * np.abs(moments.mean)
     why = f", which {option('scale', 'std')} cannot scale"
-    _refuse(
+    _refuse_columns(
         table,
         constant | (deviation < _LEAST_VALUE),
         "is only one distinct value",
@@ -213,11 +213,11 @@ def _scale(table: LocalData, split: ColumnPreparation) -> Array | None:
     return np.asarray(deviation)
 
 
-def _refuse(table: LocalData, bad: Array, found: str, why: str = "", *, then: str) -> None:
+def _refuse_columns(table: LocalData, bad: Array, finding: str, why: str = "", *, then: str) -> None:
     """Raise DataError if any column is bad. The message is "There `found` in column ... `why`. `then`"."""
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)
         where = f"{names_in_brief([names[j] for j in columns])} of {table.who}"
         noun = labels.pluralize(len(columns), "column")
-        raise DataError(f"There {found} in {f'{noun} ' * bool(table.names)}{where}{why}. {then}")
+        raise DataError(f"There {finding} in {f'{noun} ' * bool(table.names)}{where}{why}. {then}")

@@ -3,7 +3,7 @@
 In such a run, the data of a client are `PartyColumns`: the client's columns are the rows, and the n people
 are the features. In `ColumnsOpening`, each party sends the sum of squares of its columns. Then an
 algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', where X_p is the table of party p, and
-Rayleigh-Ritz orders them. In `Loadings`, every party computes its loadings.
+Rayleigh-Ritz orders them. In `LoadingsStage`, every party computes its loadings.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class LoadingsState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loadings(Stage[LoadingsState]):
+class LoadingsStage(Stage[LoadingsState]):
     """Send U and the eigenvalues theta to every party, which computes its loadings V_p = X_p' U / sqrt(theta).
 
     V_p contains the party's rows of V in the decomposition X = U S V' of the pooled table. The party keeps V_p,
@@ -199,4 +199,4 @@ def unit_scores(model: Model) -> Array:
     return np.ascontiguousarray(linalg.fix_signs(model.columns[:, : model.k]))
 
 
-BOTH: Final[dict[str, type[Stage[Any]]]] = {stage.name: stage for stage in (ColumnsOpening, Loadings)}
+BOTH: Final[dict[str, type[Stage[Any]]]] = {stage.name: stage for stage in (ColumnsOpening, LoadingsStage)}

@@ -14,9 +14,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import LONGEST, Heading
 from flower_pca.wire import packing, records
-from flower_pca.wire.kinds import EVALUATE, Config, verb
+from flower_pca.wire.kinds import EVALUATE, Config, fit_or_evaluate
 from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API, METRICS, NUM_EXAMPLES, layout_of_reply
-from flower_pca.wire.records import SPOKEN, VERSION, by_name, check_spoken, read_arrays, value_of
+from flower_pca.wire.records import SPOKEN, VERSION, arrays_by_name, require_known_version, read_arrays, value_of
 
 NO_KEY: Final = -1  # the key of a client without a partition-id
 # The keys of a node's name, and of the reason why it declines the alternative algorithm
@@ -28,7 +28,7 @@ _ANSWER: Final = "An answer"
 
 
 @dataclass(frozen=True)
-class Answer:
+class ClientAnswer:
     """A client's answer as the server reads it.
 
     If the client refuses to answer, `refusal` is its reason. `lasting` states whether the refusal holds for all further
@@ -98,7 +98,7 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, la
     """
     content = RecordDict()
     if layout == CLIENT_FN:
-        res = f"{verb(kind)}res"
+        res = f"{fit_or_evaluate(kind)}res"
         records.put_values(content, f"{res}.metrics", metrics)
         content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
         if kind == EVALUATE:
@@ -134,11 +134,11 @@ def as_config(values: object) -> Config:
         ) from error
 
 
-def read_reply(content: RecordDict, kind: str) -> Answer:
+def read_reply(content: RecordDict, kind: str) -> ClientAnswer:
     """Return a client's answer from the records of its reply."""
     layout = layout_of_reply(content, kind)
     if layout == CLIENT_FN:
-        res = f"{verb(kind)}res"
+        res = f"{fit_or_evaluate(kind)}res"
         examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
         metrics: Mapping[str, Any] = content.config_records[f"{res}.metrics"]
         return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
@@ -163,27 +163,27 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
 
 def read_answer(
     kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
-) -> Answer:
+) -> ClientAnswer:
     """Return a client's answer from the values that its fit or evaluate has returned."""
     # The version is checked even for a refusal, because a different version may be the reason for the refusal.
-    check_spoken(_ANSWER, metrics, "a client", newest=VERSION)
+    require_known_version(_ANSWER, metrics, "a client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
     key = value_of(_ANSWER, metrics, "key", int)
     site = safe_for_log(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
         why = safe_for_log(value_of(_ANSWER, metrics, "refusal", str))
-        return Answer(number, key, {}, num_examples, why, bool(metrics.get(_LASTING, True)), site=site)
+        return ClientAnswer(number, key, {}, num_examples, why, bool(metrics.get(_LASTING, True)), site=site)
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
-        return Answer(
+        return ClientAnswer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
     # Arrays are read only after these checks, because refusals and evaluations have none.
-    arrays = packing.unpack(by_name(_ANSWER, parameters(), metrics))
+    arrays = packing.unpack(arrays_by_name(_ANSWER, parameters(), metrics))
     declines = safe_for_log(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     recalls = bool(metrics.get(_RECALLS, False))
     keeps = bool(metrics.get(_KEEPS, False))
     heading = Heading.from_plain(metrics)
-    return Answer(
+    return ClientAnswer(
         number, key, arrays, num_examples, heading=heading, site=site, declines=declines, recalls=recalls, keeps=keeps
     )

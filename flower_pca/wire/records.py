@@ -84,7 +84,7 @@ def read_array(array: FlowerArray) -> Array:
     return files.from_npy(array.data)
 
 
-def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
+def arrays_by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
     """Return arrays by the names that a config lists."""
     text = value_of(who, config, "names", str) if "names" in config else ""
     if len(text) > _NAMES:
@@ -107,7 +107,7 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     return dict(zip(names, arrays, strict=True))
 
 
-def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
+def require_known_version(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
     """Require that a message has the layout and version of this package.
 
     `stranger` is a noun for a sender without flower_pca, and `newest` is the version that all machines should have.
@@ -139,7 +139,7 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
     return value
 
 
-def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
+def name_in_config(who: str, config: Mapping[str, Any], name: str) -> str:
     """Return a name from a config. The name appears in logs, so it must not contain control characters."""
     text: str = value_of(who, config, name, str)
     if len(text) > _WORD or not text.isprintable():
@@ -153,27 +153,27 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
 Content: TypeAlias = RecordDict  # the content of a message, or of a context's state
 
 
-def with_names(arrays: Mapping[str, Array]) -> ArrayRecord:
+def named_array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Return a record of arrays by name, in the form in which Flower's strategies return arrays."""
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
 
 
-def config(values: Mapping[str, Any]) -> ConfigRecord:
+def config_record(values: Mapping[str, Any]) -> ConfigRecord:
     """Return a record of values by name. A caller's hooks get this record and may extend it."""
     return ConfigRecord(dict(values))
 
 
-def figures(metrics: Mapping[str, Any]) -> MetricRecord:
+def metric_record(metrics: Mapping[str, Any]) -> MetricRecord:
     """Return a record of numbers by name."""
     return MetricRecord(dict(metrics))
 
 
-def content(values: Mapping[str, Mapping[str, Any]]) -> Content:
+def message_content(values: Mapping[str, Mapping[str, Any]]) -> Content:
     """Return the content of a message or a state. `values` maps the name of each record to the record's values."""
     return RecordDict({name: ConfigRecord(dict(some)) for name, some in values.items()})
 
 
-def copy_of(whole: Content) -> Content:
+def copy_of_content(whole: Content) -> Content:
     """Return a copy of a message's content, so that records can be added without changing the original."""
     return RecordDict(dict(whole.items()))
 
@@ -204,14 +204,14 @@ def arrays_in(whole: Content, name: str) -> list[Array]:
     return read_arrays(whole.array_records.get(name))
 
 
-def singles(arrays: ArrayRecord) -> Arrays:
+def arrays_of_record(arrays: ArrayRecord) -> Arrays:
     """Return the arrays of a record by name."""
     return {name: a.numpy() for name, a in arrays.items()}
 
 
 def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:
     """Store these arrays, with their names, in the record of this name."""
-    whole.array_records[name] = with_names({key: np.asarray(a) for key, a in arrays.items()})
+    whole.array_records[name] = named_array_record({key: np.asarray(a) for key, a in arrays.items()})
 
 
 def named_in(whole: Content, name: str) -> Arrays | None:

@@ -206,7 +206,7 @@ def _malformed_error(name: str, wrong: tuple[str, str]) -> ProtocolError:
 
 def check_numbers(request: wire.Request) -> None:
     """Refuse a message with numbers that no strategy sends, before the node uses them."""
-    for name, a in {**request.every, **request.frame.arrays}.items():
+    for name, a in {**request.all_arrays, **request.frame.arrays}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = "NaN or infinite entries"
             if a.dtype.kind not in "fiub":

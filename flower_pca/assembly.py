@@ -139,7 +139,7 @@ def _first_algorithm(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]
     algorithm, why = config.algorithm, ""
     private, over_air = config.dp is not None, config.channel is not None
     if (private or over_air) and isinstance(algorithm, AdaptsToNoise):
-        algorithm, why = algorithm.under_noise(private=private, over_air=over_air, known=_has_ranges(config))
+        algorithm, why = algorithm.under_noise(private=private, over_air=over_air, columns_known=_has_ranges(config))
     if why:
         return algorithm, {"algorithm": why}
     return algorithm, {}
@@ -238,7 +238,7 @@ def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | Non
         result=Scaling,
         config=config.plain_settings(),
     )
-    return RunOnAgreedColumns(first, coding=config.coding, columns=config.columns, then=pca_of_columns)
+    return RunOnAgreedColumns(first, coding=config.coding, columns=config.columns, make_run=pca_of_columns)
 
 
 def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
@@ -277,7 +277,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
         config=config.plain_settings(),
     )
     what = "variants" if genes is None else "highly_variable"
-    return RunOnChosenColumns(_with_masks(config.mask, first), what=what, choose=choose, then=pca_of_columns)
+    return RunOnChosenColumns(_with_masks(config.mask, first), what=what, choose=choose, make_run=pca_of_columns)
 
 
 def _layers_of_run(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float | None) -> list[Layer]:

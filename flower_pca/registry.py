@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-def import_object(place: str) -> Any:
+def import_object(path: str) -> Any:
     """Import and return the object at a place in the package, such as "algorithms.krylov:Krylov"."""
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     return getattr(importlib.import_module(f"flower_pca.{module}"), name)
 
 
@@ -71,9 +71,9 @@ class LazyTable(MutableMapping[str, V]):
         return len(self._makers)
 
 
-def lazy_classes(places: Mapping[str, str]) -> LazyTable[Any]:
+def lazy_classes(paths: Mapping[str, str]) -> LazyTable[Any]:
     """Return a lazy mapping from names to the classes at these places."""
-    return LazyTable({name: partial(import_object, place) for name, place in places.items()})
+    return LazyTable({name: partial(import_object, place) for name, place in paths.items()})
 
 
 _RESULT: Final = "results.pca:PCAResult"  # a place instead of the class, because clients need not import it
@@ -322,15 +322,17 @@ def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
     return made
 
 
-def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], given: Any, /, **parameters: Any) -> Any:
-    if isinstance(given, base):
-        checks.parameters(given.name, parameters, _parameter_names(type(given)))
-        return replace(given, **parameters)
-    name, own, kind = given, dict[str, Any](), None
+def _make(
+    what: str, example: str, table: Mapping[str, Any], base: type[Any], algorithm: Any, /, **parameters: Any
+) -> Any:
+    if isinstance(algorithm, base):
+        checks.parameters(algorithm.name, parameters, _parameter_names(type(algorithm)))
+        return replace(algorithm, **parameters)
+    name, own, kind = algorithm, dict[str, Any](), None
     with suppress(KeyError, TypeError):  # `given` may not be a bare name.
-        kind = table[given]
+        kind = table[algorithm]
     if kind is None:
-        name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
+        name, own = spec.parse(algorithm, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
         if name not in table:
             _require_right_table(name)
             noun = what.removeprefix("The ")

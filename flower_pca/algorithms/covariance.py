@@ -239,12 +239,12 @@ class Auto(Krylov):
         """The Krylov algorithm with the same parameters."""
         return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
 
-    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+    def under_noise(self, *, private: bool, over_air: bool, columns_known: bool) -> tuple[Algorithm[Any], str]:
         """Return Covariance if there is a privacy budget and columns are known, or else Krylov, and the reason.
 
         Covariance spends the whole budget on one message.
         """
-        if private and known and not over_air:
+        if private and columns_known and not over_air:
             why = "auto chose covariance, because the result has less noise if one message spends the whole budget"
             return self.alternative_algorithm, why
         return self.krylov.with_narrow_blocks, f"auto chose krylov, as always {source_of_noise(private)}"

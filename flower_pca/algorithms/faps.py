@@ -492,7 +492,7 @@ class FAPS(Iterative[FAPSState]):
         return replace(model, basis=state.Z, product=None, beside=state.past.direction_outside(state.Z))
 
 
-def speed_relative_to_ssi(last: float, following: float | None, *, penalty: float) -> float:
+def speed_relative_to_ssi(last_value: float, next_value: float | None, *, penalty: float) -> float:
     """Return an upper bound on the speed of FAPS relative to SSI: ln(1 + g / b) / ln(l_k / l_(k+1)).
 
     Speeds are compared by the number of rounds, and g = l_k - l_(k+1). If l_(k+1) is unknown, the limit
@@ -507,11 +507,11 @@ def speed_relative_to_ssi(last: float, following: float | None, *, penalty: floa
     penalty : float
         b, the sum of the clients' penalties. It is 0.15 l_1 for the paper's first penalties and similar clients.
     """
-    if following is None or following >= last:
-        return last / penalty
+    if next_value is None or next_value >= last_value:
+        return last_value / penalty
     # If the rows span no further direction, the next eigenvalue is only rounding error.
-    following = max(following, float(np.finfo(float).eps) * last)
-    gained, ratio = (last - following) / penalty, last / following
+    next_value = max(next_value, float(np.finfo(float).eps) * last_value)
+    gained, ratio = (last_value - next_value) / penalty, last_value / next_value
     return float(np.log1p(gained) / np.log(ratio))
 
 

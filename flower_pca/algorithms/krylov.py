@@ -330,7 +330,7 @@ class Krylov(Iterative[KrylovState]):
             return self
         return replace(self, oversample=_NARROW)
 
-    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+    def under_noise(self, *, private: bool, over_air: bool, columns_known: bool) -> tuple[Algorithm[Any], str]:
         """Return the algorithm with narrow blocks, and the reason, or "" if its blocks are already narrow.
 
         Wide blocks would carry more noise.

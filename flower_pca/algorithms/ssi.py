@@ -59,7 +59,7 @@ class Averaging:
     block: Array | None = None
 
     def after_round(
-        self, total: Arrays, answered: frozenset[int], *, known: Callable[[], Array] | None, n: int, stale: int
+        self, total: Arrays, answered: frozenset[int], *, known_product: Callable[[], Array] | None, n: int, stale: int
     ) -> tuple[Averaging, Array]:
         """Return the average after one more round, and the best estimate of C Z over all n rows.
 
@@ -72,13 +72,13 @@ class Averaging:
             again = self.again + 1
         else:
             again = 0
-        if known is None or rows >= n or again >= _SAME_ROUNDS or not (self.rounds or stale >= _STALE_ROUNDS):
+        if known_product is None or rows >= n or again >= _SAME_ROUNDS or not (self.rounds or stale >= _STALE_ROUNDS):
             Y = total["Y"]
             return Averaging(who, again), Y if rows == n else np.asarray(Y * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
         # `known_product` is scaled to all n rows, but the average contains unscaled sums, over `before` rows on average.
-        past = (1.0 - now.latest_weight) * known() * (before / n)
+        past = (1.0 - now.latest_weight) * known_product() * (before / n)
         Y = past + now.latest_weight * total["Y"]
         rows = (1.0 - now.latest_weight) * before + now.latest_weight * rows
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
@@ -206,7 +206,7 @@ class SSI(Iterative[SSIState]):
 
     def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
         known, stale = None if state.Y is None else state.known_product, state.progress.stale
-        averaged, Y = state.averaged.after_round(total, answered, known=known, n=state.n, stale=stale)
+        averaged, Y = state.averaged.after_round(total, answered, known_product=known, n=state.n, stale=stale)
         state = state_after_product(state, Y, rounds=1)
         return replace(state, averaged=averaged.with_block(state.block))
 

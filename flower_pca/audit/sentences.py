@@ -537,18 +537,18 @@ class Disclosures:
         return "\n\n".join(blocks) + "\n"
 
 
-def _lines_by_text(named: dict[str, str]) -> tuple[str, ...]:
+def _lines_by_text(texts_by_name: dict[str, str]) -> tuple[str, ...]:
     """Return one line for each different text. The line begins with the names of all algorithms with this text."""
     alike: dict[str, list[str]] = {}
-    for name, words in named.items():
+    for name, words in texts_by_name.items():
         alike.setdefault(words, []).append(name)
     return tuple(f"{', '.join(names)}: {words}" for words, names in alike.items())
 
 
-def _kinds_in_words(found: frozenset[Kind]) -> str:
+def _kinds_in_words(kinds: frozenset[Kind]) -> str:
     """Return a description of these kinds, in the order of `KINDS`. Kinds that are not listed there come last."""
     places = {kind: place for place, kind in enumerate(KINDS)}
-    return "; ".join(kind.tells for kind in sorted(found, key=lambda kind: places.get(kind, len(KINDS))))
+    return "; ".join(kind.tells for kind in sorted(kinds, key=lambda kind: places.get(kind, len(KINDS))))
 
 
 def disclosures_of(rules: Rules) -> Disclosures:

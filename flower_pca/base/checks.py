@@ -32,12 +32,12 @@ def invalid_setting(what: str, rule: str, got: str, remedy: str = "") -> ConfigE
     return ConfigError(f"{option(head)}{space}{rest} {sentence}", setting=head)
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
+def did_you_mean(word: str, known_names: Iterable[str], otherwise: str = "Choose one of these.") -> str:
     """Return a question that suggests the known name nearest to a misspelled name.
 
     Return `otherwise` if no known name is similar, and "Leave it out." if no names are known.
     """
-    names = list(known)
+    names = list(known_names)
     if not names:
         return "Leave it out."
     close = difflib.get_close_matches(word.lower(), names, n=1)

@@ -42,18 +42,18 @@ def is_missing(value: Any) -> bool:
     return value is None or str(value).strip() in GAPS
 
 
-def describe_nameless(places: Sequence[int], count: int) -> str:
+def describe_nameless(positions: Sequence[int], count: int) -> str:
     """Return a description of the columns that have no name, by their positions.
 
     `places` are the positions, and `count` is the number of all columns.
     """
-    if list(places) == [0] and count > 1:
+    if list(positions) == [0] and count > 1:
         return INDEX
-    if len(places) == 1:
+    if len(positions) == 1:
         some = "column"
     else:
         some = "columns"
-    return f"{some} {', '.join(str(j + 1) for j in places)} without a name"
+    return f"{some} {', '.join(str(j + 1) for j in positions)} without a name"
 
 
 def describe_duplicate(name: str) -> str:

@@ -400,23 +400,23 @@ def next_block(
     return block, inside, block.T @ rest
 
 
-def _subtract_projection(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> Array:
+def _subtract_projection(block: Array, Q: Array, coefficients: Array, grown: Array, skew: float) -> Array:
     """Subtract Q @ off from a block in place, except in directions in which `off` and `grown` are below `skew`.
 
     Return the part of `off` that was subtracted.
     """
-    squares, V = eigh_descending(off.T @ off + grown.T @ grown)
+    squares, V = eigh_descending(coefficients.T @ coefficients + grown.T @ grown)
     count = int(np.sum(squares > skew**2))
     # Directions are left out only if rounding errors cannot hide a larger direction, and if this saves at least half of
     # the columns.
     if squares[0] * np.finfo(float).eps < skew**2 and 2 * count <= len(V):
         V = V[:, :count]
-        some = off @ V
+        some = coefficients @ V
         if count:
             subtract(block, product_in_memory_order(Q, some), V.T)
         return np.asarray(some @ V.T)
-    subtract(block, Q, off)
-    return off
+    subtract(block, Q, coefficients)
+    return coefficients
 
 
 def block_matrix(A: Array, B: Array, C: Array, D: Array) -> Array:

@@ -84,13 +84,13 @@ def _equals_default(value: object, usual: object) -> bool:
     return plain and type(value) is type(usual) and bool(value == usual)
 
 
-def _shown_fields(of: Any) -> list[tuple[str, object]]:
+def _shown_fields(instance: Any) -> list[tuple[str, object]]:
     """Return the names and values of the fields that `brief` shows."""
-    if not is_dataclass(of):
-        return [(name, getattr(of, name)) for name in of._fields]
+    if not is_dataclass(instance):
+        return [(name, getattr(instance, name)) for name in instance._fields]
     told = []
-    for field in fields(of):
-        value = getattr(of, field.name)
+    for field in fields(instance):
+        value = getattr(instance, field.name)
         usual = field.default if field.default_factory is MISSING else field.default_factory()
         if not _equals_default(value, usual):
             told.append((field.name, value))

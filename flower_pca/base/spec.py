@@ -100,11 +100,11 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     return partial(table[name], **values)
 
 
-def instance(kind: type[T], given: object, name: str, rule: str, *, what: str = "", **more: Any) -> T | None:
+def instance(kind: type[T], value: object, name: str, rule: str, *, what: str = "", **more: Any) -> T | None:
     """Return an instance of the class: `given` itself, or an instance made from a spec string. Return None for None.
 
     The error for any other value contains `rule`. `what` is the name of the setting, if it differs from `name`.
     """
-    if given is None or isinstance(given, kind):
-        return given
-    return bind(given, {name: kind, kind.__name__: kind}, what=what or name, rule=rule)(**more)
+    if value is None or isinstance(value, kind):
+        return value
+    return bind(value, {name: kind, kind.__name__: kind}, what=what or name, rule=rule)(**more)

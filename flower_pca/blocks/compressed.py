@@ -162,10 +162,10 @@ class PickedSparseColumns(Stored):
         return recut_sparse(placed)
 
 
-def _move_columns(S: Any, place: Array, d: int) -> Any:
+def _move_columns(S: Any, new_positions: Array, d: int) -> Any:
     """Return CSR with each entry moved from column j to column `place[j]`, or dropped if `place[j]` is -1."""
-    data, indices, indptr = S.data, place[S.indices], S.indptr
-    if d < len(place):
+    data, indices, indptr = S.data, new_positions[S.indices], S.indptr
+    if d < len(new_positions):
         kept = indices >= 0
         ends = np.concatenate([[0], np.cumsum(kept)])
         data, indices, indptr = data[kept], indices[kept], ends[indptr]

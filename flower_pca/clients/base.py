@@ -446,7 +446,7 @@ class PCAClient(NumPyClient):
             return memory.newest_of(request.run)
         return memory.before_message(request.run, request.number)
 
-    def _stage_answer(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
+    def _stage_answer(self, request: wire.Request, data: LocalData | Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
         """Return the answer and the new memory of the stage's client half.
 
         If the client cannot answer under masks, the loss is counted in the ledgers.
@@ -456,7 +456,7 @@ class PCAClient(NumPyClient):
                 request.stage,
                 request.arrays,
                 data,
-                before,
+                memory,
                 layers=request.layers,
                 demands=self._account.demands(request),
                 fixed=self._fixed,
@@ -471,9 +471,9 @@ class PCAClient(NumPyClient):
                 self._store.save(RunMemory(request.run, request.number, {}, error.memory))
             raise
 
-    def _save_memory(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
+    def _save_memory(self, request: wire.Request, memory: Arrays, new_memory: Arrays) -> None:
         """Save the memory that the next message needs. Under masks, save only the memory after this message."""
-        if not (after or before):
+        if not (new_memory or memory):
             return
         if self._store is None:
             raise RefusalError(
@@ -482,16 +482,16 @@ class PCAClient(NumPyClient):
             )
         # Under masks, only the newest memory is used: see `_recalled_memory`.
         masked = request.stage == messages.STAGE
-        self._store.save(RunMemory(request.run, request.number, {} if masked else before, after))
+        self._store.save(RunMemory(request.run, request.number, {} if masked else memory, new_memory))
 
-    def _save_local_result(self, request: wire.Request, data: LocalData | Stream, after: Arrays) -> None:
+    def _save_local_result(self, request: wire.Request, data: LocalData | Stream, new_memory: Arrays) -> None:
         """Save the node's own result, if its operator has set a folder."""
         stage: str | None = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays)  # In a set-up, this is None.
         if self._local_file is None or stage is None:
             return
-        own = client_half.local_results(stage, messages.stage_arrays(after), data)
+        own = client_half.local_results(stage, messages.stage_arrays(new_memory), data)
         if request.frame.covariates is not None:
             own = {**own, **local_adjustment(data)}
         if own:
@@ -551,27 +551,27 @@ class PCAClient(NumPyClient):
 
     def _refusal(self, error: Exception, config: wire.Config) -> wire.Config:
         about: wire.Config = {wire.SITE: self._reported_name}
-        refused = refusal_reply(error, config, self._key, hides_reasons=self._rules.hides_reasons, about=about)
+        refused = refusal_reply(error, config, self._key, hides_reasons=self._rules.hides_reasons, description=about)
         self._record.record_refusal(config, str(error))
         return refused
 
-    def _record_answer(self, request: wire.Request, config: wire.Config, up: Arrays) -> None:
+    def _record_answer(self, request: wire.Request, config: wire.Config, answer: Arrays) -> None:
         """Record an answer in the record of runs, before the answer leaves the node."""
         stage = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays) or stage
         wanted = request.frame.names
-        self._record.record_answer(config, len(wanted) if wanted else self._lots.data.d, stage, up)
+        self._record.record_answer(config, len(wanted) if wanted else self._lots.data.d, stage, answer)
 
 
-def _reported_row_count(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
+def _reported_row_count(request: wire.Request, data: LocalData | Stream, answer: Arrays) -> int:
     """Return the number of rows that the node reports to Flower with an answer."""
     # Masks hide the number of rows, but Flower sends this number unmasked.
-    if request.stage == messages.STAGE or not up:
+    if request.stage == messages.STAGE or not answer:
         return 0
     if NOISE in request.layers:  # Under noise, the number of rows is never sent without noise.
         return 1
     # For a stream, the answer contains the number of rows of this step.
     if isinstance(data, LocalData):
         return data.table_length
-    return int(up["rows"])
+    return int(answer["rows"])

@@ -76,9 +76,9 @@ def run_compare(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_comparison(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -> None:
+def _write_comparison(courses: Sequence[Any], figures: list[dict[str, Any]], folder: Path) -> None:
     """Write comparison.json, comparison.csv and, if matplotlib is installed, a picture."""
-    with common.writing_folder(place) as draft:
+    with common.writing_folder(folder) as draft:
         (draft / "comparison.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
         plain = [name for name, value in figures[0].items() if not isinstance(value, list)]
         with (draft / "comparison.csv").open("w", newline="", encoding="utf-8") as file:

@@ -311,21 +311,21 @@ def writable_folder(path: Path, *, data: str) -> Path:
 
 
 @contextmanager
-def writing_folder(place: Path) -> Iterator[Path]:
+def writing_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder. If the block succeeds, the files in the temporary folder are moved to `place`.
 
     Errors about files name `place`, because the temporary folder no longer exists when the user reads them.
     """
-    with files.naming_file_in_errors(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
+    with files.naming_file_in_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
         # The draft is in the same file system as `place`, because a file cannot be renamed into another file system.
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
             draft = Path(name)
             yield draft
             # Other files in the folder, for example files of an earlier run, are not changed.
-            place.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
             for file in sorted(draft.iterdir()):
-                os.replace(file, place / file.name)
+                os.replace(file, folder / file.name)
 
 
 @contextmanager

@@ -403,7 +403,9 @@ _PLACE: Final = ("id", "file")
 _Places = Mapping[Any, Sequence[tuple[str, str]]]  # for each site, the id and the file of each row
 
 
-def _write_scores(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]) -> None:
+def _write_scores(
+    path: Path, ids_and_files: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]
+) -> None:
     """Write a line for each row, with its site, id and file. For rows beyond a limit, add which limit and why."""
     why: dict[tuple[Any, int], list[Anomaly]] = {}
     for anomaly in found:
@@ -414,7 +416,9 @@ def _write_scores(path: Path, places: _Places, scored: Mapping[Any, RowScores], 
             here = why.get((site, row), [])
             beyond = " ".join(anomaly.statistic for anomaly in here)
             because = "; ".join(f"{anomaly.statistic}: {anomaly.because}" for anomaly in here)
-            lines.append([str(site), str(row), repr(float(t2)), repr(float(spe)), beyond, because, *places[site][row]])
+            lines.append(
+                [str(site), str(row), repr(float(t2)), repr(float(spe)), beyond, because, *ids_and_files[site][row]]
+            )
     output.write_table(path, ["site", "row", "T2", "SPE", "beyond", "because", *_PLACE], lines)
 
 
@@ -429,13 +433,13 @@ def _ids_and_files(rows: Any, n: int) -> list[tuple[str, str]]:
 
 
 def _print_anomalies(
-    found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int, *, hint: str
+    found: Sequence[Anomaly], ids_and_files: _Places, limits: Limits, rows: int, beyond: int, *, hint: str
 ) -> None:
     """Print the rows that are farthest beyond a limit, the number of rows beyond a limit, and the limits."""
     worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
     order = worst[:_SHOWN]
     if order:
-        placed = [places[a.site][a.row] for a in order]
+        placed = [ids_and_files[a.site][a.row] for a in order]
         numbered = enumerate(_PLACE)
         whose = {name: [place[i] for place in placed] for i, name in numbered}
         known = {name: texts for name, texts in whose.items() if any(texts)}

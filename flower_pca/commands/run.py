@@ -136,13 +136,13 @@ def _naming_checkpoint(checkpoint: Path | None) -> Iterator[None]:
         raise KeyboardInterrupt(words) from None
 
 
-def _write_files(result: PCAResult, shards: list[Any], place: Path, args: argparse.Namespace) -> list[str]:
+def _write_files(result: PCAResult, shards: list[Any], folder: Path, args: argparse.Namespace) -> list[str]:
     """Write the files of a result, and return their names."""
     from flower_pca import report
     from flower_pca.vertical.result import ColumnsResult
 
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
-    with saved.saving_on_failure(result), common.writing_folder(place) as draft:
+    with saved.saving_on_failure(result), common.writing_folder(folder) as draft:
         result.save(draft / "result.npz")
         output.write_loadings(result, draft / "loadings.csv")
         if isinstance(result, ColumnsResult):

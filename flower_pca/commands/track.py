@@ -210,18 +210,18 @@ def _run_tracker(args: argparse.Namespace, tracker: Tracker, checkpoint: Path | 
         raise KeyboardInterrupt(remedy) from None
 
 
-def _write_files(result: TrackingResult, tracker: Tracker, place: Path, title: str) -> None:
+def _write_files(result: TrackingResult, tracker: Tracker, folder: Path, title: str) -> None:
     """Write the files of a result, and print the table and the paths of the files."""
     from flower_pca import report
 
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(_changes_in_words(result, tracker))
-    with saved.saving_on_failure(result), common.writing_folder(place) as draft:
-        lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
-        lines.append(_write_picture(result, draft / "tracking.png", place))
+    with saved.saving_on_failure(result), common.writing_folder(folder) as draft:
+        lines.append(f"bases             {folder / result.save(draft / 'tracking.npz').name}")
+        lines.append(_write_picture(result, draft / "tracking.png", folder))
         report.write(result, draft / "report.html", title=title)
-        lines.append(f"report            {place / 'report.html'}")
+        lines.append(f"report            {folder / 'report.html'}")
     sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -273,7 +273,7 @@ def _inbox_of(args: argparse.Namespace) -> Inbox:
         columns=split_names(args.columns),
         drop=args.drop,
         gaps=common.gaps_by_column(args),
-        say=_print_remark,
+        report=_print_remark,
     )
 
 
@@ -389,10 +389,10 @@ def _printing_changes(on_step: Callable[[StepRecord], None], newest: list[StepRe
     return after_step
 
 
-def _write_picture(result: TrackingResult, path: Path, place: Path) -> str:
+def _write_picture(result: TrackingResult, path: Path, folder: Path) -> str:
     from flower_pca.plots.tracking import subspace_change
 
     try:
-        return f"picture           {place / subspace_change(result, path).name}"
+        return f"picture           {folder / subspace_change(result, path).name}"
     except ConfigError as error:  # Everything else works without matplotlib.
         return f"no picture: {error}"

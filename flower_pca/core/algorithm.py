@@ -200,7 +200,7 @@ class ReconsidersChoice(ChoosesAlgorithm, Protocol):
 class AdaptsToNoise(Protocol):
     """An algorithm that is replaced before the run if answers will be noisy."""
 
-    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+    def under_noise(self, *, private: bool, over_air: bool, columns_known: bool) -> tuple[Algorithm[Any], str]:
         """Return the algorithm with which the run begins, and the reason for this choice, or "".
 
         The reason is "" if the algorithm does not change. `private` is True for a run with a privacy budget,
@@ -409,9 +409,9 @@ class SubspaceMovement:
 
     sines: tuple[float, ...] = ()
 
-    def add(self, old: Array, new: Array) -> SubspaceMovement:
+    def add(self, previous: Array, newest: Array) -> SubspaceMovement:
         """Return the movement after one more step, from the subspace `old` to the subspace `new`."""
-        return SubspaceMovement((*self.sines[-3:], linalg.sin_theta(old, new)))
+        return SubspaceMovement((*self.sines[-3:], linalg.sin_theta(previous, newest)))
 
     @property
     def newest(self) -> float:

@@ -117,7 +117,7 @@ class AnswerChecker:
     # This dictionary caches the lengths of the columns of each array in the message, by the id of the array.
     _known: dict[int, Array] = field(default_factory=dict, repr=False)
 
-    def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
+    def check(self, client: int, answer: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
         """Raise ProtocolError, naming the client, if its answer cannot belong to the rows that it has reported.
 
         Parameters
@@ -142,13 +142,13 @@ class AnswerChecker:
         of_stage: dict[str, Any] | None = None
         for name, part in parts.items():
             if part.kind.counts_rows:
-                if known is not None and int(up[name]) != own.n:
+                if known is not None and int(answer[name]) != own.n:
                     raise ProtocolError(
-                        f"Client {client} reports {up[name]} rows ({name}) in this answer, but reported {own.n} in "
+                        f"Client {client} reports {answer[name]} rows ({name}) in this answer, but reported {own.n} in "
                         f"the opening. {_REMEDY}"
                     )
                 continue
-            size = part.kind.size(np.asarray(up[name], dtype=np.float64))
+            size = part.kind.size(np.asarray(answer[name], dtype=np.float64))
             if part.kind.bound is not None:
                 lengths = functools.partial(self._column_lengths, part, sent, parts)
                 most = part.kind.bound(BoundInputs(own.n, least, own.squares, self.model.d, lengths))
@@ -162,9 +162,9 @@ class AnswerChecker:
                     f"allow. {_REMEDY}"
                 )
 
-    def _stage_bounds(self, own: Claim) -> dict[str, Any]:
+    def _stage_bounds(self, claim: Claim) -> dict[str, Any]:
         """Return the stage's bounds on the arrays of an answer from rows with this claim, or inf for no bound."""
-        alone = replace(self.model, n=own.n, trace=own.squares)
+        alone = replace(self.model, n=claim.n, trace=claim.squares)
         named = self.stage.bounds(self.state, alone).items()
         bounds = {name: np.asarray(bound) for name, bound in named}
         return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}

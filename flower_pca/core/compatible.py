@@ -266,21 +266,21 @@ def check_combination(stage: Stage[Any], options_on: On, recommended: Listed) ->
 
 
 def unsupported_error(
-    stage: Stage[Any], wanted: Property, options: tuple[str, ...], on: On, listed: Listed
+    stage: Stage[Any], wanted: Property, options: tuple[str, ...], options_on: On, recommended: Listed
 ) -> ConfigError:
     """Return the error about options that an algorithm does not support. The error names algorithms that do."""
-    what = " together with ".join(option_in_message(option, on.get(option)) for option in options)
+    what = " together with ".join(option_in_message(option, options_on.get(option)) for option in options)
     why = "" if wanted is RICH else f", because {wanted.brief}"
     given = _spec_with_property(type(stage), wanted)  # the same algorithm with other parameters
-    known = {_spec_with_property(kind, wanted): kind() for kind in listed.values()}
-    fit = [name for name, made in known.items() if name and set(missing_properties(made, *on)) <= {wanted}]
+    known = {_spec_with_property(kind, wanted): kind() for kind in recommended.values()}
+    fit = [name for name, made in known.items() if name and set(missing_properties(made, *options_on)) <= {wanted}]
     if given in fit:
         fit = [given]
     if fit:
         remedy = f"Use {join_with_or(fit[:_MOST])}."
     else:
-        needing = {option for needed, _ in NEEDS for option in needed if option in on}
-        every = [option_in_message(option, value) for option, value in on.items() if option in needing]
+        needing = {option for needed, _ in NEEDS for option in needed if option in options_on}
+        every = [option_in_message(option, value) for option, value in options_on.items() if option in needing]
         remedy = f"No algorithm supports {join_with_and(every)} together. Leave one of them out."
     return ConfigError(f"{stage.spec} does not support {what}{why}. {remedy}", setting="algorithm")
 

@@ -403,22 +403,22 @@ class PCAConfig:
 COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns that are not features
 
 
-def covariate_names(setting: str, given: Any) -> tuple[str, ...]:
+def covariate_names(setting: str, value: Any) -> tuple[str, ...]:
     """Return the column names in a setting, given as a sequence or as a string of names separated by commas.
 
     Raise ConfigError if the setting does not name columns, or names a column twice.
     """
-    if not given:
+    if not value:
         return ()
-    names = tuple(given.split(",")) if isinstance(given, str) else given
+    names = tuple(value.split(",")) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) and clean_name(name) for name in names):
         raise ConfigError(
-            f"{setting}={shown(given)} does not name columns. Give names, for example "
+            f"{setting}={shown(value)} does not name columns. Give names, for example "
             f"{option(setting, ['age', 'site'])}."
         )
     found = tuple(map(clean_name, names))
     if len({*found}) < len(found):
-        raise ConfigError(f"{setting}={shown(given)} names a column twice. Name each column once.")
+        raise ConfigError(f"{setting}={shown(value)} names a column twice. Name each column once.")
     return found
 
 

@@ -160,7 +160,7 @@ class Position:
     @property
     def columns(self) -> int:
         """The number of columns, or 0 as long as it is unknown."""
-        return self.model.d or self.current_model(whole=True).d
+        return self.model.d or self.current_model(is_complete=True).d
 
     @property
     def sums_suffice(self) -> bool:
@@ -199,18 +199,18 @@ class Position:
             return Audience.ANYONE
         return Audience.SAMPLE
 
-    def current_model(self, *, whole: bool) -> Model:
+    def current_model(self, *, is_complete: bool) -> Model:
         """Return the current model. The product C Z is left out if the round was not `whole`."""
         if self.is_finished:
             return self.model
         if self.role is not Role.ALGORITHM and self.stage.status(self.state) is None:
             return self.model
-        return self._finish(whole=whole)
+        return self._finish(is_complete=is_complete)
 
-    def _finish(self, *, whole: bool) -> Model:
+    def _finish(self, *, is_complete: bool) -> Model:
         """Return the model with the result of the current stage. The stage is done, or it is the algorithm."""
         model = self.stage.finish(self.state, self.model)
-        if self.role is Role.ALGORITHM and not whole:
+        if self.role is Role.ALGORITHM and not is_complete:
             return replace(model, product=None)
         return model
 
@@ -224,12 +224,12 @@ class Position:
         block = self.algorithm.unsent(self.state)
         return model if block is None else replace(model, basis=block, product=None)
 
-    def estimate(self, *, whole: bool) -> Array | None:
+    def estimate(self, *, is_complete: bool) -> Array | None:
         """Return the current estimate of the components, as k columns, or None before the first basis.
 
         Without a product, it is unknown which k directions of the basis are wanted, so all columns are returned.
         """
-        model = self.current_model(whole=whole)
+        model = self.current_model(is_complete=is_complete)
         if model.basis is None:
             return None
         if model.product is None and model.values is None:
@@ -266,7 +266,7 @@ class Position:
         """
         # With a binding layer, no further round or opening can correct a round in which clients were missing.
         binding = any(map(is_binding, layers))
-        now = replace(self, model=self._finish(whole=roll.whole or binding))
+        now = replace(self, model=self._finish(is_complete=roll.whole or binding))
         if self.index < self.place:
             now = now.with_chosen_algorithm()
         elif self.role is Role.ALGORITHM:
@@ -291,7 +291,7 @@ class Position:
             now = now._with_true_residuals(layers, binding=binding)
         return now._at_next()
 
-    def reconsider(self, *, whole: bool) -> Position:
+    def reconsider(self, *, is_complete: bool) -> Position:
         """Return the position with the other algorithm if the rounds so far show that it costs less."""
         chooser = self.chooser
         if self.changed or self.role is not Role.ALGORITHM or not isinstance(chooser, ReconsidersChoice):
@@ -299,7 +299,7 @@ class Position:
         if not (why := chooser.reconsider(self.algorithm, self.state, self.model)):
             return self
         # The count of rounds continues, as it does after an opening.
-        known = replace(self._finish(whole=whole), rounds=self.algorithm.rounds(self.state))
+        known = replace(self._finish(is_complete=is_complete), rounds=self.algorithm.rounds(self.state))
         now = replace(self, model=known.with_decision("algorithm", why), changed=True).with_algorithm(
             chooser.alternative_algorithm
         )
@@ -410,30 +410,30 @@ class Position:
             raise RuntimeError(f"The run cannot skip stage {self.stage.name}, because later stages need its result.")
         return self._at_next()
 
-    def _keeps_result(self, known: Model) -> bool:
+    def _keeps_result(self, present: Model) -> bool:
         """Return whether to keep the result for the former clients, because a new start would probably be worse.
 
         Under masks, columns that the former clients were sent must not be sent to other clients, so a new start
         cannot use earlier results. The result must be complete without another message.
         """
         algorithm = self.algorithm
-        if not (known.summed and self.role is Role.ALGORITHM and isinstance(algorithm, Iterative)):
+        if not (present.summed and self.role is Role.ALGORITHM and isinstance(algorithm, Iterative)):
             return False
-        if not algorithm.fixed_set or known.product is None or self.place + 2 < len(self.stages):
+        if not algorithm.fixed_set or present.product is None or self.place + 2 < len(self.stages):
             return False
         rounds = algorithm.rounds(self.state)
         return algorithm.max_rounds - rounds < rounds - self.model.rounds
 
-    def with_result_kept(self, layers: Sequence[Layer], *, whole: bool) -> Position | None:
+    def with_result_kept(self, layers: Sequence[Layer], *, is_complete: bool) -> Position | None:
         """Return the position at the closing with the result for the former clients, or None to start the run again."""
-        if not self._keeps_result(self.current_model(whole=whole)):
+        if not self._keeps_result(self.current_model(is_complete=is_complete)):
             return None
-        now = replace(self, model=self._finish(whole=whole))
+        now = replace(self, model=self._finish(is_complete=is_complete))
         return now._after_algorithm(Status(Outcome.MAX_ROUNDS, _FORMER), layers, anew=False)._at_next()
 
-    def at_restart(self, roll: Roll, *, whole: bool) -> Position:
+    def at_restart(self, roll: Roll, *, is_complete: bool) -> Position:
         """Return the position at the opening, with the block from which the algorithm restarts."""
-        known = self._with_unsent_basis(self.current_model(whole=whole))
+        known = self._with_unsent_basis(self.current_model(is_complete=is_complete))
         # Before the opening is answered, the same block is sent again.
         begun = known.basis is None or not known.d
         return self.at_opening(known.basis if begun else self.algorithm.restart(known), roll)

@@ -221,8 +221,8 @@ class Roll:
         call: Audience,
         answered: frozenset[int],
         *,
-        to: Iterable[int],
-        spare: bool = False,
+        addressees: Iterable[int],
+        may_miss: bool = False,
         unasked: frozenset[int] = _NOBODY,
         sampling: bool = False,
     ) -> tuple[Roll, Attendance]:
@@ -246,7 +246,11 @@ class Roll:
         sampling : bool
             Whether the stage allows rounds without some clients.
         """
-        if unasked and not sampling and (waiting := self._waiting_for_unasked(call, answered, to=to, unasked=unasked)):
+        if (
+            unasked
+            and not sampling
+            and (waiting := self._waiting_for_unasked(call, answered, addressees=addressees, unasked=unasked))
+        ):
             return waiting, Attendance.AGAIN
         second = bool(self.awaited)
         if call is Audience.MEMBERS and self.members - answered:
@@ -255,20 +259,20 @@ class Roll:
             return replace(self, came=answered, awaited=self.members - answered), Attendance.AGAIN
         roll = self
         if call in (Audience.OPENING, Audience.OPENED) and not second:
-            first = frozenset(to) if call is Audience.OPENING else self.addressees
+            first = frozenset(addressees) if call is Audience.OPENING else self.addressees
             # Banned clients are not asked again. Unfit clients are asked by the next opening.
             roll = replace(self, addressees=first - self.banned)
             missing = roll.addressees - answered
             # If no client has answered, all clients are asked again, and the message counts as silent.
             if answered and missing and not self.summed:
                 return replace(roll, came=answered, awaited=missing), Attendance.AGAIN
-        least = min(self.min_nodes, len(answered.union(to) - unasked))
+        least = min(self.min_nodes, len(answered.union(addressees) - unasked))
         if len(answered) < max(least, 1):
             return roll._after_too_few_answers(len(answered), least), Attendance.AGAIN
-        return roll.after_complete_round(call, answered, spare=spare, unasked=unasked), Attendance.COMPLETE
+        return roll.after_complete_round(call, answered, may_miss=may_miss, unasked=unasked), Attendance.COMPLETE
 
     def _waiting_for_unasked(
-        self, call: Audience, answered: frozenset[int], *, to: Iterable[int], unasked: frozenset[int]
+        self, call: Audience, answered: frozenset[int], *, addressees: Iterable[int], unasked: frozenset[int]
     ) -> Roll | None:
         """Return the roll that waits for clients that the caller has not asked yet.
 
@@ -277,16 +281,16 @@ class Roll:
         """
         roll = self
         if call in (Audience.OPENING, Audience.OPENED) and not self.awaited:
-            first = frozenset(to) if call is Audience.OPENING else self.addressees
+            first = frozenset(addressees) if call is Audience.OPENING else self.addressees
             roll = replace(self, addressees=first - self.banned)
-        awaited = (self.awaited or frozenset(to)) - answered - self.banned
+        awaited = (self.awaited or frozenset(addressees)) - answered - self.banned
         silent = 0 if answered > self.came else self.silent + 1
         if self.summed or not answered or not awaited & unasked or silent >= _MOST_SILENT:
             return None
         return replace(roll, came=answered, awaited=awaited, silent=silent)
 
     def after_complete_round(
-        self, call: Audience, answered: frozenset[int], *, spare: bool = False, unasked: frozenset[int] = _NOBODY
+        self, call: Audience, answered: frozenset[int], *, may_miss: bool = False, unasked: frozenset[int] = _NOBODY
     ) -> Roll:
         """Return the roll after a complete message. `came` are the clients that have answered."""
         members, unfit, contributors = self.members, self.unfit, self.contributors | answered
@@ -294,7 +298,7 @@ class Roll:
             raise self._lost_columns_error(gone)
         if call in (Audience.OPENING, Audience.OPENED):
             members = contributors = answered
-            unfit = _NOBODY if spare else self.addressees - answered
+            unfit = _NOBODY if may_miss else self.addressees - answered
         whole = answered == members or not self.opens
         heard, chosen = _NOBODY, False
         if call not in (Audience.OPENING, Audience.OPENED) and (unasked or self.heard):
@@ -376,9 +380,9 @@ class Roll:
             why=files.unpack_value(str, header["why"], {}),
         )
 
-    def _lost_columns_error(self, gone: Iterable[int]) -> NotEnoughNodes:
+    def _lost_columns_error(self, lost: Iterable[int]) -> NotEnoughNodes:
         """Return the error for lost clients whose columns no other client has."""
-        got = f"no usable answer from {', '.join(f'client {i}' for i in sorted(gone))}"
+        got = f"no usable answer from {', '.join(f'client {i}' for i in sorted(lost))}"
         if self.why:
             got = f"{got}: {self.why.rstrip('.')}"
         return NotEnoughNodes(

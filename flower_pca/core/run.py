@@ -116,7 +116,7 @@ class Run:
 
     def estimate(self) -> Array | None:
         """Return the basis that the run would return if it ended now, or None before the first basis."""
-        return self.position.estimate(whole=self._is_round_complete)
+        return self.position.estimate(is_complete=self._is_round_complete)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
         """Return the message to send now, or None at the end of the run.
@@ -130,17 +130,17 @@ class Run:
         while not (now := self.position).is_finished:
             if (
                 self.roll.loss
-                and (former := now.with_result_kept(self.layers, whole=self._is_round_complete)) is not None
+                and (former := now.with_result_kept(self.layers, is_complete=self._is_round_complete)) is not None
             ):
                 self.position, self.roll = former, self.roll.before_opening()
             elif self.roll.loss:
                 for layer in self.layers:
                     layer.require_reopening()
-                self.position = now.at_restart(self.roll, whole=self._is_round_complete)
+                self.position = now.at_restart(self.roll, is_complete=self._is_round_complete)
                 self.roll = self.roll.before_opening()
             elif (status := now.stage.status(now.state)) is not None:
                 self.position = now.at_next_stage(status, here, self.roll, self.layers)
-            elif (other := now.reconsider(whole=self._is_round_complete)) is not now:
+            elif (other := now.reconsider(is_complete=self._is_round_complete)) is not now:
                 self.position = other
             elif to := self.roll.addressees_of(
                 now.audience(fraction=fraction),
@@ -186,7 +186,7 @@ class Run:
         if unasked and sampling:
             got = got.for_sample()
         self.roll, attendance = self.roll.after_answers(
-            call, got.answered, to=sent.to, spare=spare, unasked=unasked, sampling=sampling
+            call, got.answered, addressees=sent.to, may_miss=spare, unasked=unasked, sampling=sampling
         )
         if attendance is Attendance.AGAIN:
             self._total = got.total
@@ -228,7 +228,7 @@ class Run:
             return self.result()
         if not isinstance(state := self.position.state, Recorder) or not state.record:
             return None
-        return self._result_of(replace(self.position.current_model(whole=True), left=state.figures()))
+        return self._result_of(replace(self.position.current_model(is_complete=True), left=state.figures()))
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the header and arrays from which a new run with the same arguments can continue.

@@ -257,7 +257,7 @@ def _first_line(sheet: TextTable, lines: TextIO, header: bool | None) -> tuple[l
 
 
 def _with_decimal_mark(
-    sheet: TextTable, lines: TextIO, places: Sequence[int], names: Sequence[str], thousands: str | None
+    sheet: TextTable, lines: TextIO, positions: Sequence[int], names: Sequence[str], thousands: str | None
 ) -> CellRules:
     """Return the rules for reading cells, with the decimal mark that the numbers of these columns use.
 
@@ -269,8 +269,8 @@ def _with_decimal_mark(
     marks, looked, whole = DecimalEvidence(), 0, not _has_marks(sheet, lines)
     for line, record in sheet.rows(lines):
         gaps = sheet.words
-        marks.add(line, [(j, record[j]) for j in places if not gaps or record[j].strip() not in gaps[j]])
-        looked += len(places)
+        marks.add(line, [(j, record[j]) for j in positions if not gaps or record[j].strip() not in gaps[j]])
+        looked += len(positions)
         # If no number has shown the decimal mark yet, a number far down in the file may show it.
         if looked > _MARKED and (whole or marks.is_clear):
             break
@@ -298,16 +298,16 @@ def _has_marks(sheet: TextTable, lines: TextIO) -> bool:
     return False
 
 
-def _label_columns(sheet: TextTable, lines: TextIO, places: dict[str, int], *, whole: bool) -> dict[str, list[str]]:
+def _label_columns(sheet: TextTable, lines: TextIO, positions: dict[str, int], *, whole: bool) -> dict[str, list[str]]:
     """Return the cells of the label columns, by name. Reading them also checks the width of every line.
 
     If `whole` is true, all columns are features, so nothing is read.
     """
-    values: dict[str, list[str]] = {name: [] for name in places}
+    values: dict[str, list[str]] = {name: [] for name in positions}
     if whole:
         return values
     for _, record in sheet.rows(lines):
-        for name, j in places.items():
+        for name, j in positions.items():
             values[name].append("" if record[j].strip() in sheet.cells_of_column(j).gaps else record[j])
     return values
 
@@ -337,24 +337,25 @@ def _require_no_commas(file: Path, first_line: Sequence[str], second_line: Seque
         )
 
 
-def _other_separator_error(file: Path, other: str, cells: CellRules, then: str) -> DataError:
+def _other_separator_error(file: Path, other: str, cells: CellRules, consequence: str) -> DataError:
     return DataError(
-        f"{file} was read with the separator {cells.sep!r}, but its first line uses {other!r}. {then}", place=str(file)
+        f"{file} was read with the separator {cells.sep!r}, but its first line uses {other!r}. {consequence}",
+        place=str(file),
     )
 
 
-def _numeric_rows(sheet: TextTable, lines: TextIO, places: list[int]) -> Any:
+def _numeric_rows(sheet: TextTable, lines: TextIO, positions: list[int]) -> Any:
     """Return the rows, or None if some cells are not numbers. A file that numpy cannot read is read cell by cell."""
-    if not places:
+    if not positions:
         return np.empty((0, 0))
     if sheet.file.stat().st_size > _WHOLE:
-        return TextRows.from_text_table(sheet, lines, places)
+        return TextRows.from_text_table(sheet, lines, positions)
     if sheet.cells.decimal == ".":
         sheet.below_header(lines)
-        if places == list(range(sheet.width)):
+        if positions == list(range(sheet.width)):
             used = None
         else:
-            used = places
+            used = positions
         try:
             with warnings.catch_warnings():
                 # numpy warns about a file without rows, which `LocalData` reports later.
@@ -375,56 +376,56 @@ def _numeric_rows(sheet: TextTable, lines: TextIO, places: list[int]) -> Any:
         except ValueError:
             pass
     try:
-        return np.concatenate([np.empty((0, len(places))), *_blocks_by_cell(sheet, lines, places, _HELD)])
+        return np.concatenate([np.empty((0, len(positions))), *_blocks_by_cell(sheet, lines, positions, _HELD)])
     except ValueError as error:
         if isinstance(error, DataError | UnicodeError):
             raise
         return None
 
 
-def _blocks_by_cell(sheet: TextTable, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
+def _blocks_by_cell(sheet: TextTable, lines: TextIO, positions: Sequence[int], cells: int) -> Iterator[Array]:
     """Yield blocks of rows of about this many cells, converted cell by cell."""
     records = sheet.rows(lines)
-    values, step = [(sheet.cells_of_column(j).parse_cell, j) for j in places], max(cells // len(places), 1)
+    values, step = [(sheet.cells_of_column(j).parse_cell, j) for j in positions], max(cells // len(positions), 1)
     while block := [[value(record[j]) for value, j in values] for _, record in itertools.islice(records, step)]:
         yield np.array(block)
 
 
-def _blocks_by_numpy(sheet: TextTable, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
+def _blocks_by_numpy(sheet: TextTable, lines: TextIO, positions: Sequence[int], cells: int) -> Iterator[Array]:
     """Yield blocks of rows of about this many cells, read by numpy, which accepts no missing values."""
     sheet.below_header(lines)
-    step = max(cells // len(places), 1)
+    step = max(cells // len(positions), 1)
     while some := [*itertools.islice(lines, step)]:
         # If a line ends within a quoted cell, the record continues on the next line.
         while sum(line.count('"') for line in some) % 2 and (more := next(lines, "")):
             some.append(more)
         if any(map(str.strip, some)):
             yield np.loadtxt(
-                some, delimiter=sheet.cells.sep, comments=None, quotechar='"', ndmin=2, usecols=list(places)
+                some, delimiter=sheet.cells.sep, comments=None, quotechar='"', ndmin=2, usecols=list(positions)
             )
 
 
 class TextRows(Stored):
     """The rows of a text file that is too large for memory. Each pass reads its lines again."""
 
-    def __init__(self, sheet: TextTable, places: Sequence[int], n: int, *, plain: bool) -> None:
-        self._sheet, self._places, self._plain = sheet, tuple(places), plain
+    def __init__(self, sheet: TextTable, positions: Sequence[int], n: int, *, plain: bool) -> None:
+        self._sheet, self._places, self._plain = sheet, tuple(positions), plain
         self._file = UnchangedFile(sheet.file)
         self.shape, self.dtype = (n, len(self._places)), np.dtype(np.float64)
 
     @classmethod
-    def from_text_table(cls, sheet: TextTable, lines: TextIO, places: Sequence[int]) -> TextRows | None:
+    def from_text_table(cls, sheet: TextTable, lines: TextIO, positions: Sequence[int]) -> TextRows | None:
         """Read all lines to count and check the rows, and return the rows, or None if some cells are not numbers."""
         for plain, read in ((True, _blocks_by_numpy), (False, _blocks_by_cell)):
             if plain and sheet.cells.decimal != ".":
                 continue
             try:
-                n = sum(len(block) for block in read(sheet, lines, places, _HELD))
+                n = sum(len(block) for block in read(sheet, lines, positions, _HELD))
             except ValueError as error:
                 if isinstance(error, DataError | UnicodeError):
                     raise
                 continue
-            return cls(sheet, places, n, plain=plain)
+            return cls(sheet, positions, n, plain=plain)
         return None
 
     def pieces(self) -> Iterator[Array]:
@@ -435,19 +436,19 @@ class TextRows(Stored):
             yield from read(self._sheet, lines, self._places, source.rows_of_a_piece(1, self.dtype))
 
 
-def _text_columns(sheet: TextTable, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
+def _text_columns(sheet: TextTable, lines: TextIO, positions: Sequence[tuple[int, str]]) -> dict[str, str]:
     """Return the columns that hold text, by name. Each value describes the first cell that is not a number."""
     bad: dict[str, str] = {}
     count: Counter[str] = Counter()
     n = 0
     for line, record in sheet.rows(lines):
         n += 1
-        for j, name in places:
+        for j, name in positions:
             if not sheet.cells_of_column(j).is_number(record[j]):
                 shown = repr(labels.shorten(record[j], _SHOWN))
                 bad.setdefault(name, f"{shown} in column {name} (line {line})")
                 count[name] += 1
-    return {name: among_numbers(words, bad=count[name], of=n) for name, words in bad.items()}
+    return {name: among_numbers(words, bad=count[name], total=n) for name, words in bad.items()}
 
 
 def _warn_of_tail(sheet: TextTable) -> None:

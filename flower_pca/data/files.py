@@ -106,11 +106,11 @@ def npz(
     return with_gaps_as_nan(Table.of_file(file, rows, ColumnNames(named, str(file)).names, columns, ids=ids), gaps)
 
 
-def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
+def _require_member(archive: Any, file: Path, name: str, remedy: str) -> None:
     """Raise a ConfigError if the file has no array with this name."""
     if name not in archive:
         raise ConfigError(
-            f"{file} has no array named {shown(name)}, only {', '.join(archive)}. {then}", place=str(file)
+            f"{file} has no array named {shown(name)}, only {', '.join(archive)}. {remedy}", place=str(file)
         )
 
 

@@ -29,23 +29,23 @@ class GapCodes:
     of_columns: Mapping[str, tuple[Any, ...]]
 
     @classmethod
-    def from_option(cls, given: Any) -> GapCodes:
+    def from_option(cls, option: Any) -> GapCodes:
         """Return the codes that a user gave: a list for all columns, or a mapping from columns or patterns to lists.
 
         Return no codes for None. Raise a ConfigError for an invalid value.
         """
-        if isinstance(given, GapCodes):
-            return given
-        if given is None:
+        if isinstance(option, GapCodes):
+            return option
+        if option is None:
             return cls({})
-        columns = given if isinstance(given, Mapping) else {_ALL: given}
+        columns = option if isinstance(option, Mapping) else {_ALL: option}
         for name, codes in columns.items():
             if not (isinstance(name, str) and isinstance(codes, list | tuple) and all(map(_is_code, codes))):
                 raise ConfigError(
-                    f"gaps cannot be {shown(given)}. Write a list such as ['.', -999], or lists by column, such as "
+                    f"gaps cannot be {shown(option)}. Write a list such as ['.', -999], or lists by column, such as "
                     "{'age': [-999], 'lab_*': ['.']}.",
                     setting="gaps",
-                    value=given,
+                    value=option,
                 )
         return cls({clean_name(name): tuple(map(_as_number, codes)) for name, codes in columns.items()})
 
@@ -86,12 +86,12 @@ def _as_number(code: Any) -> float | str:
     return code.strip()
 
 
-def with_gaps_as_nan(table: Table, given: Any) -> Table:
+def with_gaps_as_nan(table: Table, option: Any) -> Table:
     """Return the table with NaN in place of numbers that stand for missing values.
 
     Words that stand for missing values were replaced earlier, when the file was read.
     """
-    gaps = GapCodes.from_option(given)
+    gaps = GapCodes.from_option(option)
     if not gaps:
         return table
     names = table.names or tuple(str(j + 1) for j in range(table.shape[-1]))

@@ -174,7 +174,7 @@ class Inbox:
         columns: Sequence[str] | None = None,
         drop: Sequence[str] = (),
         gaps: Any = None,
-        say: Callable[[str], None] | None = None,
+        report: Callable[[str], None] | None = None,
         on_wait: Callable[[], None] | None = None,
     ) -> None:
         self._path = Path(path).expanduser().absolute()
@@ -187,7 +187,7 @@ class Inbox:
             )
         self._interval, self._batch = interval, batch
         self._columns, self._drop, self._gaps = columns, tuple(drop), gaps
-        self._say, self.on_wait = say or _warn, on_wait
+        self._say, self.on_wait = report or _warn, on_wait
         self._looked: dict[str, State] = {}
         self._refused: dict[str, State] = {}
         self._said: set[str] = set()

@@ -514,9 +514,9 @@ def _require_no_unread(unread: Sequence[Path], folder: Path) -> None:
         )
 
 
-def _possible_sites(names: Sequence[str], one: str, several: str) -> str:
+def _possible_sites(names: Sequence[str], singular: str, plural: str) -> str:
     """Return the phrase for one or several files that may be sites, for a message."""
-    return f"{one} that may be a site" if len(names) == 1 else f"{several} that may be sites"
+    return f"{singular} that may be a site" if len(names) == 1 else f"{plural} that may be sites"
 
 
 def _endings() -> str:
@@ -624,7 +624,7 @@ def position_of_usual_table(tables: Sequence[Table]) -> int:
     return position_of_majority(headings)
 
 
-def with_columns_of(first: Table, table: Table, one: Path, other: Path) -> Table:
+def with_columns_of(first: Table, table: Table, first_name: Path, table_name: Path) -> Table:
     """Return a table with its columns in the order of the first table. Raise a DataError if the columns differ."""
     if table.names == first.names and table.shape[-1] == first.shape[-1]:
         return table
@@ -632,7 +632,7 @@ def with_columns_of(first: Table, table: Table, one: Path, other: Path) -> Table
         return table.pick(first.names)
     heading = Heading.of_names(table.names or (), table.shape[-1])
     expected = Heading.of_names(first.names or (), first.shape[-1])
-    raise heading.mismatch(str(other), expected, one.name).error(DataError)
+    raise heading.mismatch(str(table_name), expected, first_name.name).error(DataError)
 
 
 def is_table(file: Path) -> bool:

@@ -46,7 +46,7 @@ def table_of(
             row = bad[0]
             where = f"row {row}" if line is None else f"line {line(row)}"
             cell = labels.shorten(str(columns[place[name]][row]), _SHOWN)
-            text[name] = among_numbers(f"{cell!r} in column {name} ({where})", bad=len(bad), of=n)
+            text[name] = among_numbers(f"{cell!r} in column {name} ({where})", bad=len(bad), total=n)
         else:
             numbers[name] = values
     if text and (wanted is not None or not numbers):

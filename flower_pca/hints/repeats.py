@@ -18,5 +18,5 @@ def without_repeated_hints(hints: Iterable[str]) -> tuple[str, ...]:
     return tuple(hint for hint in every if far.get(hint) not in units)
 
 
-def _column_and_site(found: re.Match[str]) -> tuple[str, str]:
-    return found["column"].casefold(), found["site"]
+def _column_and_site(hint: re.Match[str]) -> tuple[str, str]:
+    return hint["column"].casefold(), hint["site"]

@@ -126,9 +126,9 @@ def swapped_columns(sites: Sequence[str], levels: Array, value_counts: Array, co
                 yield f"{both} seem to be swapped at {site}. Check the data of this site."
 
 
-def _has_similar_levels(here: Array, low: float, high: float, middle: float) -> bool:
+def _has_similar_levels(site_levels: Array, low: float, high: float, middle: float) -> bool:
     span = high - low
-    return bool(abs(here[1] - middle) < 0.5 * span and 0.4 * span < here[2] - here[0] < 1.6 * span)
+    return bool(abs(site_levels[1] - middle) < 0.5 * span and 0.4 * span < site_levels[2] - site_levels[0] < 1.6 * span)
 
 
 def other_codes(data: AllSites) -> Iterator[str]:

@@ -144,14 +144,14 @@ def _split_units(
             )
 
 
-def _smallest_marked(values: Array, of: Array) -> Array:
+def _smallest_marked(values: Array, marked: Array) -> Array:
     """Return the smallest value of each column among the values that `of` marks."""
-    return np.asarray(np.where(of, values, np.inf).min(axis=0))
+    return np.asarray(np.where(marked, values, np.inf).min(axis=0))
 
 
-def _largest_marked(values: Array, of: Array) -> Array:
+def _largest_marked(values: Array, marked: Array) -> Array:
     """Return the largest value of each column among the values that `of` marks."""
-    return np.asarray(np.where(of, values, -np.inf).max(axis=0))
+    return np.asarray(np.where(marked, values, -np.inf).max(axis=0))
 
 
 def _names_in_message(names: Sequence[str]) -> str:
@@ -210,7 +210,7 @@ def _median_levels(levels: Array) -> Array:
     return linalg.median_of_few(levels)
 
 
-def _conversion(here: Array, usual: Array, error: float) -> str:
+def _conversion(site_levels: Array, usual: Array, error: float) -> str:
     """Describe the conversion that turns the levels of one site into the usual levels, or return "" for none.
 
     `error` is the standard error of the difference of the medians, relative to the spread of the values.
@@ -218,7 +218,7 @@ def _conversion(here: Array, usual: Array, error: float) -> str:
     best, words = _APART + _APART_BY_CHANCE * error, ""
     wider = _WIDER * np.exp(_WIDER_BY_CHANCE * error)
     for factor, shift, what in _UNITS:
-        for to, since in ((here, usual), (usual, here)):
+        for to, since in ((site_levels, usual), (usual, site_levels)):
             as_to = since * factor + shift
             span = as_to[2] - as_to[0]
             off = abs(to[1] - as_to[1]) / span
@@ -226,10 +226,10 @@ def _conversion(here: Array, usual: Array, error: float) -> str:
             if shift:
                 likely = abs(since[1]) < _CELSIUS
             else:
-                likely = min(here[0], usual[0]) > 0.0
+                likely = min(site_levels[0], usual[0]) > 0.0
             if likely and off < best and 1.0 / wider < wide < wider:
                 best, words = off, what
-    low, high = sorted((here, usual), key=lambda levels: float(levels[1]))
+    low, high = sorted((site_levels, usual), key=lambda levels: float(levels[1]))
     if not words and low[0] > 0.0 and high[0] > _FAR * low[2]:
         return f"a factor of about {high[1] / low[1]:.0f}"
     return words

@@ -47,13 +47,13 @@ def _answers_of_clients(
         context.state.update({f"{client}{_SEPARATOR}{name}": record for name, record in own.state.items()})
 
 
-def _require_own_clients(named: Sequence[object], clients: frozenset[int]) -> None:
+def _require_own_clients(clients_named: Sequence[object], clients: frozenset[int]) -> None:
     """Raise ProtocolError if a message names a client twice, or names a client of another node.
 
     A client that is named twice would answer twice from the same memory. The check precedes all answers.
     """
     seen: set[object] = set()
-    for client in named:
+    for client in clients_named:
         if type(client) is not int or client not in clients or client in seen:
             raise ProtocolError(
                 f"The message names client {shown(client)[:50]} twice, or this client is not among the {len(clients)} "

@@ -106,11 +106,11 @@ class Precision(Layer):
         shifted = 0.0 if mean is None else model.n * _squared_distance(mean, model.frame)
         return replace(model, rounding=0.0 if model.summed else ROUNDING[self.bits], shifted=shifted)
 
-    def _frame_for_messages(self, whole: Frame, model: Model) -> Frame:
+    def _frame_for_messages(self, frame: Frame, model: Model) -> Frame:
         """Return the frame for messages, with a rounded mean if the error n |m - m'|^2 is small enough."""
         least = FLOORS[self.bits] or self.tol or 0.0
         return _rounded_frame(
-            whole, min(self.bits, 32), most=_MEAN_SHARE * least * model.trace / max(model.d, 1), n=model.n
+            frame, min(self.bits, 32), most=_MEAN_SHARE * least * model.trace / max(model.d, 1), n=model.n
         )
 
     @staticmethod
@@ -244,24 +244,24 @@ def _times_powers_of_two(a: Array, exponents: Array) -> Array:
     return np.asarray(np.ldexp(a, exponents))
 
 
-def _rounded_frame(whole: Frame, bits: int, *, most: float, n: int) -> Frame:
+def _rounded_frame(frame: Frame, bits: int, *, most: float, n: int) -> Frame:
     """Return the frame with its mean rounded to the smallest number of bits for which n |m - m'|^2 is at most `most`.
 
     m' is the rounded mean. The possible numbers of bits are `bits`, 32 and 64.
     """
-    if whole.mean is None:
-        return whole
+    if frame.mean is None:
+        return frame
     for few in sorted({bits, 32}):
-        mean = round_to(whole.mean, few)
-        if n * _squared_distance(mean, whole) <= most:
-            return replace(whole, mean=mean)
-    return whole
+        mean = round_to(frame.mean, few)
+        if n * _squared_distance(mean, frame) <= most:
+            return replace(frame, mean=mean)
+    return frame
 
 
-def _squared_distance(mean: Array, whole: Frame) -> float:
+def _squared_distance(mean: Array, frame: Frame) -> float:
     """Return the squared distance between a mean and the mean of a frame, in the units of the frame."""
-    assert whole.mean is not None
-    off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
+    assert frame.mean is not None
+    off = (mean - frame.mean) / (1.0 if frame.scale is None else frame.scale)
     return float(off @ off)
 
 

@@ -309,7 +309,7 @@ def _check_reply(
             )
 
 
-def majority_columns(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
+def majority_columns(replies: Iterable[Reply], known_heading: Heading) -> tuple[Heading, dict[int, str]]:
     """Return the run's columns, and for each client with other columns the reason why it is excluded.
 
     If the run's columns are not known yet, the majority of clients decides. A client without rows reports 0 columns and
@@ -318,6 +318,6 @@ def majority_columns(replies: Iterable[Reply], known: Heading) -> tuple[Heading,
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     counts = {i: int(reply.arrays["mask.d"]) for i, reply in came.items()}
     said = {i: replace(reply.heading or Heading(0), count=counts[i]) for i, reply in came.items()}
-    run = known if known.count else majority_heading(said.values())
+    run = known_heading if known_heading.count else majority_heading(said.values())
     others = {i: heading for i, heading in said.items() if not heading.has_same_columns(run)}
     return run, {i: str(heading.mismatch(name_of(came[i]), run)) for i, heading in others.items()}

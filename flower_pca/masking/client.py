@@ -130,17 +130,19 @@ def protocol_answer(
     return up, {**messages.with_previous_memory(own, before), **secrets.to_memory()}
 
 
-def _moved_to_course(course: bytes, own: Arrays, before: Arrays, secrets: SetupSecrets) -> tuple[Arrays, SetupSecrets]:
+def _moved_to_course(
+    course: bytes, memory: Arrays, previous_memory: Arrays, secrets: SetupSecrets
+) -> tuple[Arrays, SetupSecrets]:
     """Return the client's memory and secrets for the course that a set-up names.
 
     If this is the client's present course, nothing changes. If it is the course before the newest answer, the client
     returns to its memory from before this answer. For any other course, the present memory counts as empty.
     """
     if course == secrets.past.tobytes():
-        return own, secrets
+        return memory, secrets
     if course == secrets.earlier.tobytes():
-        return messages.restore_previous_memory(own, before), replace(secrets, past=secrets.earlier)
-    return own, replace(secrets, past=bytes_as_array(NOTHING))
+        return messages.restore_previous_memory(memory, previous_memory), replace(secrets, past=secrets.earlier)
+    return memory, replace(secrets, past=bytes_as_array(NOTHING))
 
 
 def _frame_in_digest(data: LocalData | Stream, *, noisy: bool) -> Frame:
@@ -166,7 +168,7 @@ def _parts_of_stage(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Pa
 
 
 def _ask_stage(
-    stage: ClientHalf, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
+    stage: ClientHalf, name: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, summed: int
 ) -> tuple[Arrays, Arrays]:
     """Return the answer and the memory that the client's half of the stage has computed.
 
@@ -176,15 +178,15 @@ def _ask_stage(
         If the rows allow no answer. The missing answer reveals something about this client, so it counts as a loss.
     """
     try:
-        return stage(name, Message(messages.stage_arrays(arrays)), data, own, summed=summed)
+        return stage(name, Message(messages.stage_arrays(arrays)), data, memory, summed=summed)
     except DataError as error:
-        raise messages.SpentError(str(error), own) from error
+        raise messages.SpentError(str(error), memory) from error
     except (ArithmeticError, ValueError) as error:  # LAPACK may fail for unusual rows or messages.
         words = (
             f"The answer under masks cannot be computed from this node's rows ({type(error).__name__}), so this node "
             "sent nothing. Run flower-pca check on its rows."
         )
-        raise messages.SpentError(words, own) from error
+        raise messages.SpentError(words, memory) from error
 
 
 def _answer_with_keys(

@@ -130,7 +130,7 @@ def dither_of_sum(bound: Array, clients: int) -> float:
     return math.ldexp(_NOISE_STEPS * math.sqrt(clients), -exponent)
 
 
-def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
+def encode_answer(arrays: Arrays, answer: Arrays, memory: Arrays, bits: Bits) -> Array:
     """Return the answer in fixed point.
 
     If the answer exceeds a bound, the client does not answer, and this silence reveals something about the client.
@@ -146,23 +146,23 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
         If the bounds do not fit the arrays of the answer.
     """
     bounds = messages.bounds_in_message(arrays)
-    if set(bounds) != set(up):
+    if set(bounds) != set(answer):
         raise ProtocolError(
             f"The message has bounds for {', '.join(bounds) or 'no arrays'}, but the masked sum consists of "
-            f"{', '.join(up)}. Install the same version of flower_pca everywhere."
+            f"{', '.join(answer)}. Install the same version of flower_pca everywhere."
         )
     for name, bound in bounds.items():
         try:
-            np.broadcast_to(bound, up[name].shape)
+            np.broadcast_to(bound, answer[name].shape)
         except ValueError:
             raise ProtocolError(
                 f"The bound of {name} in this masked sum has shape {bound.shape}, which does not fit the answer's "
-                f"shape {up[name].shape}. {messages.ASK_SERVER}"
+                f"shape {answer[name].shape}. {messages.ASK_SERVER}"
             ) from None
     try:
-        return encode(up, bounds, int(arrays["mask.clients"]), bits)
+        return encode(answer, bounds, int(arrays["mask.clients"]), bits)
     except DataError as error:
-        raise SpentError(str(error), own) from error
+        raise SpentError(str(error), memory) from error
 
 
 def _step_exponents(bound: Array, clients: int) -> Array:

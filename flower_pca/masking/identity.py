@@ -202,12 +202,12 @@ def _is_valid(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bo
     return True
 
 
-def _path_of_key(what: str, given: object) -> Path:
-    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+def _path_of_key(what: str, value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise ConfigError(
-            f"{what} needs the path of a file, but {shown(given)} is not a path. Name a file, or leave {what} out."
+            f"{what} needs the path of a file, but {shown(value)} is not a path. Name a file, or leave {what} out."
         )
-    return Path(given).expanduser()
+    return Path(value).expanduser()
 
 
 def _read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -241,14 +241,14 @@ def _trusted_lines(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicK
         )
 
 
-def _read_public_key(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
+def _read_public_key(line: bytes, place: str) -> ec.EllipticCurvePublicKey:
     try:
         key = serialization.load_ssh_public_key(line)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ConfigError(
-            f"{where} (trusted_keys) is not a usable public key. The key must be {_RULE}, in OpenSSH format. {_MAKE}"
+            f"{place} (trusted_keys) is not a usable public key. The key must be {_RULE}, in OpenSSH format. {_MAKE}"
         )
     return key
 

@@ -56,38 +56,38 @@ DIGEST: Final = 32  # the size of a SHA-256 digest in bytes
 NOTHING: Final = bytes(DIGEST)  # the course of a client whose memory depends on no message
 
 
-def next_course(past: bytes, digest: bytes, stage: str) -> bytes:
+def next_course(course: bytes, digest: bytes, stage: str) -> bytes:
     """Return the course (the digest of all answered messages) after the answer to one more message of a stage."""
-    return sha256(b"flower_pca masks: answered" + (past if answers_from_memory(stage) else NOTHING) + digest).digest()
+    return sha256(b"flower_pca masks: answered" + (course if answers_from_memory(stage) else NOTHING) + digest).digest()
 
 
-def stage_memory(own: Arrays, past: bytes, stage: str) -> Arrays:
+def stage_memory(memory: Arrays, course: bytes, stage: str) -> Arrays:
     """Return the part of a client's memory that a stage may use.
 
     If the client has a course, or if the stage does not answer from its memory, this is all of the memory. Otherwise,
     it is only the part that depends on rows alone.
     """
-    if past != NOTHING or not answers_from_memory(stage):
-        return own
-    rest = _memory_of_stage(own)
-    counted = {name: a for name, a in own.items() if name not in rest}
+    if course != NOTHING or not answers_from_memory(stage):
+        return memory
+    rest = _memory_of_stage(memory)
+    counted = {name: a for name, a in memory.items() if name not in rest}
     if stage in registry.TRACKERS:
         counted |= batch.memory_to_save(rest)
     return counted
 
 
-def course_after_answer(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
+def course_after_answer(memory: Arrays, course: bytes, newest: bytes, stage: str) -> bytes:
     """Return the course that belongs to a client's memory after the client has answered a message of a stage."""
-    if not _memory_of_stage(own):
+    if not _memory_of_stage(memory):
         return NOTHING
     if answers_from_memory(stage):
         return newest
-    return past
+    return course
 
 
-def with_previous_memory(own: Arrays, before: Arrays) -> Arrays:
+def with_previous_memory(memory: Arrays, previous: Arrays) -> Arrays:
     """Return a client's memory together with its memory from before the newest answer."""
-    return {**own, **{f"{BEFORE}{name}": a for name, a in before.items()}}
+    return {**memory, **{f"{BEFORE}{name}": a for name, a in previous.items()}}
 
 
 def previous_memory(memory: Arrays) -> Arrays:
@@ -95,20 +95,20 @@ def previous_memory(memory: Arrays) -> Arrays:
     return {name.removeprefix(BEFORE): a for name, a in memory.items() if name.startswith(BEFORE)}
 
 
-def restore_previous_memory(own: Arrays, before: Arrays) -> Arrays:
+def restore_previous_memory(memory: Arrays, previous: Arrays) -> Arrays:
     """Return a client's memory from before its newest answer.
 
     What layers have spent, and the batches that were taken from a stream, remain unchanged.
     """
-    rest = _memory_of_stage(own)
-    layers = {name: a for name, a in own.items() if name not in rest}
-    return {**layers, **before, **batch.memory_to_save(rest)}
+    rest = _memory_of_stage(memory)
+    layers = {name: a for name, a in memory.items() if name not in rest}
+    return {**layers, **previous, **batch.memory_to_save(rest)}
 
 
-def memory_for_repeat(own: Arrays, stage: str) -> Arrays:
+def memory_for_repeat(memory: Arrays, stage: str) -> Arrays:
     """Return the part of a client's memory that it needs to answer the same message of a stage again."""
     # A tracker's step cannot be answered again, so that no batch is used twice.
-    return {} if stage in registry.TRACKERS else _memory_of_stage(own)
+    return {} if stage in registry.TRACKERS else _memory_of_stage(memory)
 
 
 def strayed_clients(answers: Mapping[int, Arrays], course: bytes | None = None) -> tuple[int, ...]:
@@ -124,14 +124,14 @@ def strayed_clients(answers: Mapping[int, Arrays], course: bytes | None = None) 
     return tuple(client for client, course in courses.items() if course != most)
 
 
-def reason_of_straying(client: int, then: str) -> str:
+def reason_of_straying(client: int, consequence: str) -> str:
     """Return the reason why a client has strayed, followed by the consequence `then`."""
-    return f"Client {client} received other messages of this run than most clients, or in another order. {then}"
+    return f"Client {client} received other messages of this run than most clients, or in another order. {consequence}"
 
 
-def reason_if_all_strayed(client: int, then: str) -> str:
+def reason_if_all_strayed(client: int, consequence: str) -> str:
     """Return the text that replaces the text from `reason_of_straying` if all clients have strayed."""
-    return f"Client {client}, like all others, does not have the state that this run continues from. {then}"
+    return f"Client {client}, like all others, does not have the state that this run continues from. {consequence}"
 
 
 def answers_from_memory(stage: str) -> bool:
@@ -139,10 +139,10 @@ def answers_from_memory(stage: str) -> bool:
     return bool(registry.algorithms_of_stage(stage))
 
 
-def _memory_of_stage(own: Arrays) -> Arrays:
+def _memory_of_stage(memory: Arrays) -> Arrays:
     """Return the part of a client's memory that belongs to its stage, without the parts of layers."""
     layers = registry.LAYERS
-    return {name: a for name, a in own.items() if name.partition(".")[0] not in layers}
+    return {name: a for name, a in memory.items() if name.partition(".")[0] not in layers}
 
 
 STAGE: Final = "masked"  # the stage that every message of a masked run names, whatever its inner stage

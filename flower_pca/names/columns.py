@@ -124,9 +124,9 @@ class ColumnMismatch:
     def __str__(self) -> str:
         return Sentence(f"{self.why} {self.then}")
 
-    def error(self, kind: type[E], then: str = "") -> E:
+    def error(self, kind: type[E], remedy: str = "") -> E:
         """Return an error of class `kind` with this reason, and with `then` as the remedy if it is given."""
-        return kind(f"{self.why} {then or self.then}")
+        return kind(f"{self.why} {remedy or self.then}")
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def position_of_majority(headings: Iterable[Heading]) -> int:
 
 
 def missing_columns(
-    who: str, wanted: Iterable[str], names: Sequence[str], beside: Iterable[str] = (), needed_by: str = "the run"
+    who: str, wanted: Iterable[str], names: Sequence[str], other_columns: Iterable[str] = (), needed_by: str = "the run"
 ) -> ColumnMismatch | None:
     """Describe which wanted columns are missing, or return None if no column is missing.
 
@@ -273,7 +273,7 @@ def missing_columns(
     needed_by : str, default="the run"
         A phrase for what needs the columns.
     """
-    there = {*names, *beside}
+    there = {*names, *other_columns}
     absent = [name for name in wanted if name not in there]
     if not absent:
         return None
@@ -409,9 +409,9 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
     return DataError(f"{what} must hold numbers, but there is {enumeration(words.values())}. {remedy}")
 
 
-def among_numbers(words: str, *, bad: int, of: int) -> str:
+def among_numbers(words: str, *, bad: int, total: int) -> str:
     """Add "among numbers" to the description of a bad cell if few cells are bad: at most 1 in 20 (`bad` of `from_plain`)."""
-    if bad * _RARE > of:
+    if bad * _RARE > total:
         return words
     return words + _AMONG
 

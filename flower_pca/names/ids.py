@@ -79,17 +79,17 @@ def digest_of_ids(ids: Iterable[str], salt: str) -> str:
     return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 
 
-def describe_mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
+def describe_mismatch(who: str, ids: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
     """Describe how the people of a party differ from the people of the run, and return the description and a remedy.
 
     `own` and `others` hold the number of people and the digest of their ids, at the party and in the run.
     """
-    got = _count_and_digest(*own)
-    if bool(own[1]) != bool(others[1]):
+    got = _count_and_digest(*ids)
+    if bool(ids[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
-    elif own[1]:
-        if own[0] == others[0]:
-            got = f"{own[0]:,} with other ids"
+    elif ids[1]:
+        if ids[0] == others[0]:
+            got = f"{ids[0]:,} with other ids"
         remedy = "Keep the rows of the same people at every party, with the same spelling of ids."
     else:
         remedy = "Keep the rows of the same people at every party, in the same order, or give row ids."

@@ -58,7 +58,7 @@ _EXAMPLE: Final = (
 )
 
 
-def read_levels(given: Any) -> Levels | None:
+def read_levels(levels: Any) -> Levels | None:
     """Return the columns of words that a caller names, each with its levels or None. Return None if `given` is None.
 
     Parameters
@@ -66,12 +66,12 @@ def read_levels(given: Any) -> Levels | None:
     given
         The names of the columns, as a list or a text with commas, or a mapping from each name to its levels or None.
     """
-    if given is None:
+    if levels is None:
         return None
-    pairs = _columns_and_levels(given)
+    pairs = _columns_and_levels(levels)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
         raise ConfigError(
-            f"{option('categorical')} must be a list of column names, not {shown(given)}. {_EXAMPLE}",
+            f"{option('categorical')} must be a list of column names, not {shown(levels)}. {_EXAMPLE}",
             setting="categorical",
         )
     found = tuple((clean_name(name), _levels_of(name, some)) for name, some in pairs)
@@ -86,30 +86,30 @@ def read_levels(given: Any) -> Levels | None:
     return found
 
 
-def _columns_and_levels(given: Any) -> list[tuple[Any, Any]]:
-    if isinstance(given, str):
-        return [(name, None) for name in given.split(",")]
-    if isinstance(given, Mapping):
-        return list(given.items())
-    if isinstance(given, list | tuple | np.ndarray):
-        return [tuple(one) if isinstance(one, list | tuple) else (one, None) for one in given]
+def _columns_and_levels(levels: Any) -> list[tuple[Any, Any]]:
+    if isinstance(levels, str):
+        return [(name, None) for name in levels.split(",")]
+    if isinstance(levels, Mapping):
+        return list(levels.items())
+    if isinstance(levels, list | tuple | np.ndarray):
+        return [tuple(one) if isinstance(one, list | tuple) else (one, None) for one in levels]
     return []
 
 
-def _levels_of(column: str, given: Any) -> tuple[str, ...] | None:
-    if given is None:
+def _levels_of(column: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
         return None
     levels: list[str | None] = []
-    if isinstance(given, list | tuple | np.ndarray):
-        levels = [cell_as_level(level) for level in given]
-        gaps = [level for level in given if isinstance(level, str) and is_missing(level)]
+    if isinstance(value, list | tuple | np.ndarray):
+        levels = [cell_as_level(level) for level in value]
+        gaps = [level for level in value if isinstance(level, str) and is_missing(level)]
         if gaps:
             raise ConfigError(
                 f"{shown(gaps[0])} stands for a missing value, so it cannot be a level of {column}. Leave it out of "
                 "the levels."
             )
     if not levels or None in levels:
-        raise ConfigError(f"The levels of {column} must be a list of texts, not {shown(given)}. {_EXAMPLE}")
+        raise ConfigError(f"The levels of {column} must be a list of texts, not {shown(value)}. {_EXAMPLE}")
     texts = tuple(map(str, levels))
     if twice := describe_duplicates(texts):
         raise ConfigError(f"The list of levels of {column} has {twice}. Name each level once.")
@@ -374,9 +374,9 @@ def missing_indicators(rows: Table, wanted: Sequence[str], who: str = "the rows"
     return found
 
 
-def expand_columns(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
+def expand_columns(names: Iterable[str], *, names_in_data: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of a run, with each column of words replaced by its indicators among the `known` columns."""
-    there, coded = list(known), frozenset(words)
+    there, coded = list(names_in_data), frozenset(words)
     groups = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)
     return tuple(name for group in groups for name in group)
 

@@ -31,7 +31,7 @@ _HOW: Final = (
 )
 
 
-def read_ranges(given: AsGiven) -> Ranges:
+def read_ranges(ranges: AsGiven) -> Ranges:
     """Return the names of columns with the lower and upper ends of their ranges, from a mapping, a text or a file.
 
     Raises
@@ -40,7 +40,7 @@ def read_ranges(given: AsGiven) -> Ranges:
         If a range is invalid, if a column has two ranges, or if there is no range.
     """
     found = []
-    for name, *ends in _lines_of(given):
+    for name, *ends in _lines_of(ranges):
         try:
             low, high = map(float, ends)
         except (TypeError, ValueError):
@@ -62,19 +62,19 @@ def middles_and_half_lengths(ranges: Ranges, columns: Sequence[str]) -> tuple[Ar
     return (low + high) / 2.0, (high - low) / 2.0
 
 
-def _lines_of(given: AsGiven) -> Iterator[Sequence[Any]]:
-    if isinstance(given, Mapping):
-        yield from ((name, *ends) for name, ends in given.items())
-    elif isinstance(given, str) and "=" in given:
-        for part in given.split(","):
+def _lines_of(ranges: AsGiven) -> Iterator[Sequence[Any]]:
+    if isinstance(ranges, Mapping):
+        yield from ((name, *ends) for name, ends in ranges.items())
+    elif isinstance(ranges, str) and "=" in ranges:
+        for part in ranges.split(","):
             # Split at the last =, because the name of an indicator column such as ward=surgery contains a =.
             name, _, ends = part.rpartition("=")
             yield name.strip(), *ends.split("..")
-    elif isinstance(given, str | os.PathLike):
-        checks.require_path("the ranges", given)
-        yield from _lines_of_file(Path(given).expanduser())
+    elif isinstance(ranges, str | os.PathLike):
+        checks.require_path("the ranges", ranges)
+        yield from _lines_of_file(Path(ranges).expanduser())
     else:
-        yield from given
+        yield from ranges
 
 
 def _lines_of_file(path: Path) -> Sequence[Sequence[str]]:

@@ -461,11 +461,11 @@ def _rows_of(values: Any, rows: Any) -> Any:
     return np.asanyarray(values)[rows]
 
 
-def _columns_of(values: Any, places: Array) -> Any:
+def _columns_of(values: Any, positions: Array) -> Any:
     """Return the columns at these positions, in this order. Rows that are contiguous in memory stay contiguous."""
     if adapters.is_stored(values):
         rows = adapters.as_blocks(values)
-        return with_sparse_columns(rows, places) if is_sparse(rows) else adapters.with_columns(rows, places)
+        return with_sparse_columns(rows, positions) if is_sparse(rows) else adapters.with_columns(rows, positions)
     if hasattr(values, "tocsr"):
-        return values.tocsr()[:, places]
-    return adapters.columns_of_block(np.asarray(values), places)
+        return values.tocsr()[:, positions]
+    return adapters.columns_of_block(np.asarray(values), positions)

@@ -20,9 +20,9 @@ _AMBIGUOUS: Final = (("A", "T"), ("C", "G"))
 _LONG: Final = 60  # A longer allele is shortened to its first letters and a digest.
 
 
-def name_of_variant(chromosome: str, position: str, one: str, other: str) -> tuple[str, bool]:
+def name_of_variant(chromosome: str, position: str, allele: str, other_allele: str) -> tuple[str, bool]:
     """Return the name of a variant, and whether the first allele in this name is `other`."""
-    alleles = one.upper(), other.upper()
+    alleles = allele.upper(), other_allele.upper()
     first, second = sorted(map(_shorten_allele, alleles))
     return f"{_plain_chromosome(chromosome)}:{position}:{first}:{second}", _shorten_allele(alleles[0]) != first
 

@@ -68,17 +68,17 @@ def draw_bytes(fig: style.Figure, result: PCAResult) -> None:
         style.legend(ax)
 
 
-def _draw_curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> None:
+def _draw_curve(ax: style.Axes, history: History, sizes: np.ndarray[Any, Any]) -> None:
     numbered = enumerate(history)
     measured = np.array([i for i, record in numbered if "error" in record.metrics])
     errors = [history[i].metrics["error"] for i in measured]
     error = np.maximum(errors, style.FLOOR)
     reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
-    style.draw_events(ax, place[reopened], "clients changed")
+    style.draw_events(ax, sizes[reopened], "clients changed")
     size = style.mark_size(len(measured), 4.5, 2.5)
     # The curve is interrupted where the run starts again with a new opening.
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
-        x, color = place[measured[part]], style.COLORS[0]
+        x, color = sizes[measured[part]], style.COLORS[0]
         style.log_curve(ax, x, error[part], color=color, size=size, width=1.8)
     style.limit_to_decades(ax, error)
 

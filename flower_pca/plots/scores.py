@@ -107,9 +107,9 @@ def _scores_of(result: PCAResult, tables: Sequence[Table]) -> list[Array]:
     return [result_at_position(result, i).transform(rows)[:, :2] for i, rows in enumerate(tables)]
 
 
-def _title(count: int, every: int) -> str:
+def _title(count: int, total: int) -> str:
     """Return the title of a picture that shows `count` of `every` rows."""
-    return f"Scores of {count:,} of {every:,} rows" if count < every else "Scores"
+    return f"Scores of {count:,} of {total:,} rows" if count < total else "Scores"
 
 
 def _draw_biplot(fig: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:

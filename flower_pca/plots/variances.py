@@ -63,7 +63,7 @@ def _draw_panels(fig: style.Figure, components: Array, names: list[str], errors:
     reached = np.abs(components[:shown]) + off[:shown]
     reach = float(np.minimum(reached, _FARTHEST).max())
     for j, (ax, row) in enumerate(zip(panels, components[:shown], strict=False)):
-        draw_component(ax, row, names, f"Component {j + 1}", reach=reach, off=off[j])
+        draw_component(ax, row, names, f"Component {j + 1}", reach=reach, half_widths=off[j])
     for ax in panels[shown:]:
         ax.set_axis_off()
     words = "weight"
@@ -75,14 +75,14 @@ def _draw_panels(fig: style.Figure, components: Array, names: list[str], errors:
 
 
 def draw_component(
-    ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None
+    ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, half_widths: Array | None = None
 ) -> None:
     """Draw bars for the columns with the largest weights in one component, with whiskers of the lengths `off`."""
     order = labels.largest_positions(row, BARS)
     colors = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
     ax.barh(range(len(order)), row[order], height=0.7, color=colors)
-    if off is not None and off.any():
-        places, errors = range(len(order)), off[order]
+    if half_widths is not None and half_widths.any():
+        places, errors = range(len(order)), half_widths[order]
         ax.errorbar(row[order], places, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.2)
     ax.axvline(0.0, color=style.FAINT, lw=0.8)
     style.label_axes(ax, "", "", "", grid="x")
@@ -228,10 +228,10 @@ def _half_widths(result: PCAResult) -> Array:
     return np.asarray(facts.INTERVAL * result.variance_errors_ / (result.total_variance_ or 1.0))
 
 
-def _draw_band(ax: style.Axes, known: Certainty) -> None:
+def _draw_band(ax: style.Axes, certainty: Certainty) -> None:
     """Draw a band between the bounds on the cumulative variance share."""
-    bounds = known.together
-    places = np.arange(1.0, len(known.together) + 1)
+    bounds = certainty.together
+    places = np.arange(1.0, len(certainty.together) + 1)
     if len(bounds) == 1:
         bounds, places = bounds.repeat(2, axis=0), np.array([0.8, 1.2])
     ax.fill_between(places, *bounds.T, color=style.BAR, alpha=0.25, lw=0)

@@ -119,9 +119,9 @@ def number_text(value: float | None, form: str, otherwise: str = "") -> str:
     return format(value, form)
 
 
-def remark_paragraphs(found: Iterable[Remark], *tones: Tone) -> str:
+def remark_paragraphs(remarks: Iterable[Remark], *tones: Tone) -> str:
     """Return a paragraph for each remark with these tones, in a box of the tone's color unless the remark is plain."""
-    return "".join(paragraph(remark.words, _BOXES[remark.tone]) for remark in found if remark.tone in tones)
+    return "".join(paragraph(remark.words, _BOXES[remark.tone]) for remark in remarks if remark.tone in tones)
 
 
 def folded_section(title: str, *parts: str) -> str:
@@ -136,9 +136,9 @@ def section(title: str, *parts: str) -> str:
     return ""
 
 
-def facts_table(found: Iterable[Fact]) -> str:
+def facts_table(facts: Iterable[Fact]) -> str:
     """Return the figures with their labels as HTML. Facts without a label are left out."""
-    lines = (f"<div><dt>{escape(f.words)}</dt><dd>{escape(f.text)}</dd></div>\n" for f in found if f.words)
+    lines = (f"<div><dt>{escape(f.words)}</dt><dd>{escape(f.text)}</dd></div>\n" for f in facts if f.words)
     return "<dl>\n" + "".join(lines) + "</dl>\n"
 
 

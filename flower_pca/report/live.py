@@ -216,6 +216,6 @@ def _client_table(record: StepRecord) -> str:
     return html.table(f"Clients in step {record.step}", _CLIENTS, rows, words=[0])
 
 
-def _shares_as_texts(of: StepRecord | ClientStep) -> list[str]:
+def _shares_as_texts(record: StepRecord | ClientStep) -> list[str]:
     """Return the shares of missing entries and of outliers, as texts."""
-    return [html.number_text(share, ".2%", "none") for share in (of.missing_share, of.outlier_share)]
+    return [html.number_text(share, ".2%", "none") for share in (record.missing_share, record.outlier_share)]

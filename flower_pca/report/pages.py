@@ -257,9 +257,9 @@ def tables_of_failures(history: History, names: Mapping[int, str]) -> str:
     )
 
 
-def _table_of_reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
+def _table_of_reasons(title: str, reasons: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
     called = {str(key): name for key, name in names.items()}
-    rows = [[f"{record.number + 1}", called.get(node, node), why] for record, node, why in found]
+    rows = [[f"{record.number + 1}", called.get(node, node), why] for record, node, why in reasons]
     if rows:
         return html.table(title, ["message", "client", "why"], rows, words=[1], long=2)
     return ""

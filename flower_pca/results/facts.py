@@ -194,10 +194,10 @@ def names_for_json(result: HasColumns) -> list[str] | None:
     return [str(name) for name in result.feature_names_in_]
 
 
-def title_with_count(title: str, shown: int, every: int, which: str) -> str:
+def title_with_count(title: str, shown: int, total: int, addition: str) -> str:
     """Return a title. If only `shown` of `every` entries are shown, add `which`: "Clients, the 40 furthest off"."""
-    if shown < every:
-        return f"{title}, the {shown} {which}"
+    if shown < total:
+        return f"{title}, the {shown} {addition}"
     return title
 
 

@@ -122,19 +122,19 @@ def with_columns_in_order(X: Any, names: tuple[str, ...] | None, known: str) -> 
     return rows.pick(wanted, _WHO).values
 
 
-def components_in_order(components: Array, names: Any, wanted: Any) -> Array:
+def components_in_order(components: Array, names: Any, names_wanted: Any) -> Array:
     """Return the components of another result with columns in the wanted order, or unchanged if names are missing.
 
     Raise a ConfigError if the two results have different columns.
     """
-    if names is None or wanted is None:
+    if names is None or names_wanted is None:
         return components
     other = Heading.of_names(names, len(names))
-    ours = Heading.of_names(wanted, len(wanted))
+    ours = Heading.of_names(names_wanted, len(names_wanted))
     if not other.has_same_columns(ours):
         remedy = "Compare results with the same columns."
         raise other.mismatch("the other result", ours, "this result").error(ConfigError, remedy)
-    places = ColumnNames(tuple(names)).positions_of(tuple(wanted))
+    places = ColumnNames(tuple(names)).positions_of(tuple(names_wanted))
     return np.asarray(components[:, places])
 
 

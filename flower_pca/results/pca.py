@@ -991,11 +991,11 @@ class PCAResult:
 _KINDS["PCAResult"] = PCAResult
 
 
-def _remark_on_noise(known: Certainty) -> Remark:
+def _remark_on_noise(certainty: Certainty) -> Remark:
     """Return a remark on the noise of differential privacy, as a failure if no component stands out from the noise."""
-    if not (known.signal > 1.0).any():
-        return Remark(str(known), "bad")
-    return Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")
+    if not (certainty.signal > 1.0).any():
+        return Remark(str(certainty), "bad")
+    return Remark(str(certainty), "plain" if (certainty.signal > 1.0).all() else "warn")
 
 
 def _fields_of_covariates(covariates: Covariates) -> dict[str, Any]:

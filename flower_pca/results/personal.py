@@ -216,7 +216,7 @@ class PersonalResult(PCAResult):
         _, V, _, _ = linalg.rayleigh_ritz(V, deflation.covariance_product(data, V))
         return np.ascontiguousarray(linalg.fix_signs(V).T)
 
-    def _rows_to_fit(self, data: LocalData, own: int) -> LocalData:
+    def _rows_to_fit(self, data: LocalData, local_components: int) -> LocalData:
         """Return the rows from which own components are estimated. Subclasses remove outlying entries from them."""
         return data
 
@@ -350,11 +350,11 @@ class TripleResult(PersonalResult):
         parts = (shared, fit.L - shared, rows.X - fit.L)
         return Parts(*map(self._in_original_units, parts))
 
-    def _rows_to_fit(self, data: LocalData, own: int) -> LocalData:
+    def _rows_to_fit(self, data: LocalData, local_components: int) -> LocalData:
         rows, U = ClientRows.of_client(data), np.ascontiguousarray(self.components_.T)
         fit = rows.first_fit(self.threshold_)
         for _ in range(_STEPS):
-            fit = rows.next_fit(fit, U, own, self.threshold_)
+            fit = rows.next_fit(fit, U, local_components, self.threshold_)
         return rows.without_outliers(fit)
 
     def _fit_of_rows(self, X: Any, client: int | str | Array | None) -> tuple[ClientRows, Fit]:

@@ -195,14 +195,14 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
     return kinds[name]
 
 
-def _import_results(named: str) -> None:
+def _import_results(module_name: str) -> None:
     """Import all modules of this subpackage, and the named module if it defines results in another subpackage."""
     room = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(sys.modules[room].__path__):
         importlib.import_module(f"{room}.{module.name}")
-    if _RESULT_MODULE.fullmatch(named):
+    if _RESULT_MODULE.fullmatch(module_name):
         with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(named)
+            importlib.import_module(module_name)
 
 
 def run_fields_as_plain(result: HasRun) -> dict[str, Any]:

@@ -145,14 +145,14 @@ def earlier_run(
     )
 
 
-def _error_as_angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
+def _error_as_angle(result: PCAResult, algorithm: Algorithm[Any]) -> float | None:
     """Return the error of a run as an angle, or None if it is not known.
 
     The error is the smaller of the estimate from the residuals and the algorithm's error, if the latter is an angle.
     """
-    angles = [] if found.sine_estimate_ is None else [found.sine_estimate_]
-    if algorithm.ends_by_angle and found.algorithm.partition("(")[0] == algorithm.name:
-        rounds = found.history.of(algorithm.name)
+    angles = [] if result.sine_estimate_ is None else [result.sine_estimate_]
+    if algorithm.ends_by_angle and result.algorithm.partition("(")[0] == algorithm.name:
+        rounds = result.history.of(algorithm.name)
         angles += [rounds[-1].metrics["error"]] if len(rounds) and "error" in rounds[-1].metrics else []
     return min(angles, default=None)
 

@@ -405,13 +405,13 @@ def _known_by_step(values: Array, first: int) -> dict[int, float]:
     return {j: float(value) for j, value in numbered if not np.isnan(value)}
 
 
-def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
+def cause_of(kind: int, positions: Array, clients: Sequence[int]) -> Cause:
     """Return the cause of a change, from the figures that `tracking.panel` stores for the step of the change."""
     kinds = [reason for reason in panel.REASONS if kind & reason]
-    places = named.reshape(-1, NAMED).astype(int).tolist()
+    places = positions.reshape(-1, NAMED).astype(int).tolist()
     by_kind = dict(zip(panel.REASONS, places, strict=False))
     columns = dict.fromkeys(column for reason in kinds for column in by_kind[reason] if column >= 0)
-    newest = named[-NAMED:].astype(int)
+    newest = positions[-NAMED:].astype(int)
     sites = [clients[place] for place in newest if place >= 0]
     return {"reasons": [panel.REASONS[reason] for reason in kinds], "columns": list(columns), "sites": sites}
 

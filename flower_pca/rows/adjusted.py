@@ -101,14 +101,14 @@ def require_complete(
 
 
 def table_of_features(
-    whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: Frame, moves: RowMap | None
+    table: Table, joint: Measured, names: tuple[str, ...] | None, frame: Frame, moves: RowMap | None
 ) -> Table:
     """Return the table of the features of a joint table, transformed by the moves unless `move` is None."""
     covariates = frame.covariates
     assert covariates is not None
     d = joint.d - len(covariates.names)
     if moves is None:
-        return replace(whole if names is None else whole.pick(names), texts={}, coded=())
+        return replace(table if names is None else table.pick(names), texts={}, coded=())
     fill = frame.fill
     if frame.own and joint.missing:
         fill = joint.local_means()[:d]

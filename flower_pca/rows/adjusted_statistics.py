@@ -59,11 +59,11 @@ def adjusted_source(joint: Source, d: int, moves: RowMap | None) -> Source:
     return replace(changed, m2=np.maximum(m2, 0.0)), product
 
 
-def _product_of_features(whole: Product, mean: Array, Z: Array, fill: Array | None) -> Array:
+def _product_of_features(joint_product: Product, mean: Array, Z: Array, fill: Array | None) -> Array:
     """Return C Z for the features. The function `whole` computes C Z for the joint table with these column means."""
     if fill is not None:
         fill = np.concatenate([fill, mean[len(fill) :]])
-    return np.asarray(whole(_pad_with_zero_rows(Z, len(mean)), fill)[: len(Z)])
+    return np.asarray(joint_product(_pad_with_zero_rows(Z, len(mean)), fill)[: len(Z)])
 
 
 def _pad_with_zero_rows(Z: Array, rows: int) -> Array:
@@ -73,8 +73,8 @@ def _pad_with_zero_rows(Z: Array, rows: int) -> Array:
     return wide
 
 
-def _products_of_unit_columns(whole: Product, known: Statistics, d: int, q: int) -> Array:
+def _products_of_unit_columns(joint_product: Product, known: Statistics, d: int, q: int) -> Array:
     """Return the products of all columns of the joint table with the covariates, about their means."""
     units = np.zeros((known.d, q))
     units[d : d + q] = np.eye(q)
-    return np.asarray(whole(units, None))
+    return np.asarray(joint_product(units, None))

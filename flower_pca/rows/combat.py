@@ -98,9 +98,9 @@ def hints_of_constant_columns(pairs: Array, keys: Array, names: Sequence[str] | 
     return [hint_of_constant_columns(pairs[pairs[:, 0] == i, 1], names, f"client {keys[i]}") for i in sites]
 
 
-def hint_of_constant_columns(places: Array, names: Sequence[str] | None, who: str) -> str:
+def hint_of_constant_columns(positions: Array, names: Sequence[str] | None, who: str) -> str:
     """Return the hint that columns are constant at a site, and that harmonizing has not changed their scale."""
-    columns = [str(j) if names is None else names[j] for j in places.tolist()]
+    columns = [str(j) if names is None else names[j] for j in positions.tolist()]
     noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
     return (
         f"{noun} {enumeration(columns)} {verb} constant at {who}, so harmonizing shifted the rows there without "

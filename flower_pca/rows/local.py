@@ -274,7 +274,7 @@ class LocalData(RowOperator):
         The name of a column of words stands for all of its indicators. The result has its own statistics, because
         statistics are measured over all columns of the run.
         """
-        names = levels.expand_columns(names, known=self.names or (), words=self.table.coded)
+        names = levels.expand_columns(names, names_in_data=self.names or (), words=self.table.coded)
         return self.measured.cached_if(
             "grown", lambda found: found[1] == names, lambda: (self._with_indicators(names), names)
         )

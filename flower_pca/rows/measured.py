@@ -261,15 +261,15 @@ class Measured:
             return self.moments_with_local_means(there)
         return there
 
-    def moments_with_local_means(self, there: Moments) -> Moments:
+    def moments_with_local_means(self, moments: Moments) -> Moments:
         """Return the moments of rows whose missing values are filled with the local means.
 
         Columns without values are not filled, so their count is 0.
         """
         seen = self.observed_moments().value_counts
         if np.all(seen > 0):
-            return replace(there, count=None)
-        return replace(there, count=np.where(seen > 0, there.n, 0))
+            return replace(moments, count=None)
+        return replace(moments, count=np.where(seen > 0, moments.n, 0))
 
     def sparse_about_mean(self, *, with_local_means: bool) -> tuple[Moments, Iterator[ImplicitRows]]:
         """Return the moments of sparse rows, and the pieces of the rows about their mean.

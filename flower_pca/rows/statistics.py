@@ -103,10 +103,10 @@ class Statistics:
         """The arrays that are not None, by name."""
         return {name: a for name in _ARRAYS if (a := getattr(self, name)) is not None}
 
-    def select_columns(self, places: Array) -> Statistics:
+    def select_columns(self, positions: Array) -> Statistics:
         """Return the statistics of these columns in this order, by selecting entries only."""
-        _, beside, gaps = np.intersect1d(self.gaps, places, assume_unique=True, return_indices=True)
-        every = np.concatenate([places, self.d + beside])
+        _, beside, gaps = np.intersect1d(self.gaps, positions, assume_unique=True, return_indices=True)
+        every = np.concatenate([positions, self.d + beside])
         scatter, factor = self.scatter, self.factor
         if scatter is not None:
             scatter = np.ascontiguousarray(scatter[np.ix_(every, every)])
@@ -114,12 +114,12 @@ class Statistics:
             factor = np.ascontiguousarray(factor[:, every])
         return Statistics(
             self.n,
-            mean=self.mean[places],
-            seen=self.seen[places],
-            peak=self.peak[places],
+            mean=self.mean[positions],
+            seen=self.seen[positions],
+            peak=self.peak[positions],
             gaps=gaps,
-            m2=self.m2[places],
-            rest=self.rest[places],
+            m2=self.m2[positions],
+            rest=self.rest[positions],
             scatter=scatter,
             factor=factor,
         )
@@ -207,19 +207,19 @@ def statistics_of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
     return [_select_columns_of(data, *part) for part in parts]
 
 
-def _select_columns_of(data: LocalData, statistics: Statistics, whole: Product | None) -> Source:
+def _select_columns_of(data: LocalData, statistics: Statistics, product: Product | None) -> Source:
     """Return the statistics of the columns that the run uses, with a function for products if `whole` is given."""
     assert data.places is not None
-    return statistics.select_columns(data.places), whole and functools.partial(
-        _product_of_columns, data.places, statistics.d, whole
+    return statistics.select_columns(data.places), product and functools.partial(
+        _product_of_columns, data.places, statistics.d, product
     )
 
 
-def _product_of_columns(places: Array, d: int, of_all: Product, Z: Array, fill: Array | None) -> Array:
+def _product_of_columns(positions: Array, d: int, of_all: Product, Z: Array, fill: Array | None) -> Array:
     """Return C Z for the columns of the run. The function `of_all` computes C Z for all d columns."""
     every = np.zeros((d, Z.shape[1]))
-    every[places] = Z
-    return np.asarray(of_all(every, fill)[places])
+    every[positions] = Z
+    return np.asarray(of_all(every, fill)[positions])
 
 
 def _measure_source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:

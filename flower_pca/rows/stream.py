@@ -336,7 +336,7 @@ class Stream:
             return None
         return batch
 
-    def _columns_by_name(self, batch: Array, given: Table, who: str) -> Array:
+    def _columns_by_name(self, batch: Array, column_names: Table, who: str) -> Array:
         """Return the columns that the run names, or all columns sorted by name.
 
         Raises
@@ -344,8 +344,8 @@ class Stream:
         DataError
             If the columns differ from the columns of earlier batches, or do not fit the run.
         """
-        names = given.names or self._names
-        words = given.words or self._words
+        names = column_names.names or self._names
+        words = column_names.words or self._words
         columns = None if names is None else ColumnNames(names, who)
         if self.wanted is not None:
             return self._wanted_columns(batch, columns, words, who)

@@ -27,11 +27,11 @@ _EXACT: Final = 53  # maximum number of bits of a whole number that double preci
 class ExactCounts:
     """Allele counts with their moments, for exact products."""
 
-    def __init__(self, source: ColumnBlocks, there: Moments) -> None:
-        self._source, self._mean = source, there.mean
+    def __init__(self, source: ColumnBlocks, moments: Moments) -> None:
+        self._source, self._mean = source, moments.mean
         self.n, self.d = source.shape
-        self._lacking = (self.n - np.broadcast_to(there.value_counts, self.d)) / self.n
-        self._missing = there.count is not None
+        self._lacking = (self.n - np.broadcast_to(moments.value_counts, self.d)) / self.n
+        self._missing = moments.count is not None
         # For entries w of W and v of V, sums of 2 |w| or |v| over all columns stay below 2^52. So the mean of a
         # column of Y can be subtracted without exceeding 53 bits.
         self._across = _EXACT - 1 - self.d.bit_length()

@@ -95,17 +95,17 @@ class GridRows:
         return down
 
 
-def digits_of(whole: Array, bits: int, count: int) -> list[Array]:
+def digits_of(integers: Array, bits: int, count: int) -> list[Array]:
     """Split whole numbers into `count` digits from -2^(bits - 1) to below 2^(bits - 1), with the lowest digit first.
 
     The highest digit is the remainder, which may be larger.
     """
     digits, half = [], 2 ** (bits - 1)
     for _ in range(count - 1):
-        above = (whole + half) >> bits
-        digits.append(whole - (above << bits))
-        whole = above
-    return [*digits, whole]
+        above = (integers + half) >> bits
+        digits.append(integers - (above << bits))
+        integers = above
+    return [*digits, integers]
 
 
 def carry_digits(words: Array, bits: int) -> None:

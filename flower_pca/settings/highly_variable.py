@@ -41,10 +41,10 @@ class HighlyVariable:
         )
 
     @classmethod
-    def from_spec(cls, given: object) -> HighlyVariable | None:
+    def from_spec(cls, value: object) -> HighlyVariable | None:
         """Return the setting from an instance or a string such as "seurat(2000)". Return None for None."""
-        if given is None or isinstance(given, cls):
-            return given
+        if value is None or isinstance(value, cls):
+            return value
 
         def seurat(*, genes: int = 2000) -> HighlyVariable:
             return cls("seurat", genes)
@@ -53,7 +53,7 @@ class HighlyVariable:
             return cls("cell_ranger", genes)
 
         kinds = {"seurat": seurat, "cell_ranger": cell_ranger}
-        return spec.bind(given, kinds, what="highly_variable", rule='a string such as "seurat(2000)"')()
+        return spec.bind(value, kinds, what="highly_variable", rule='a string such as "seurat(2000)"')()
 
     @property
     def of_counts(self) -> bool:

@@ -103,11 +103,11 @@ class PartyData:
         width = labels.count(sum(party.n for party in self.columns), "column")
         return f"{rows} x {width}, with the columns split between {labels.count(len(self.columns), 'client')}"
 
-    def with_loadings(self, result: ColumnsResult, own: dict[int, dict[str, Array]]) -> ColumnsResult:
+    def with_loadings(self, result: ColumnsResult, loadings: dict[int, dict[str, Array]]) -> ColumnsResult:
         """Return the result with the loadings in `own`, and with hints about the columns of the parties."""
         names = {i: party.data.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
-        whole = replace(result, site_names=sites).with_loadings(own, names, self.columns[0].row_ids)
+        whole = replace(result, site_names=sites).with_loadings(loadings, names, self.columns[0].row_ids)
         first_lines = hints_of_first_lines(file for party in self.columns for file in party.data.table.headerless)
         hints = (*first_lines, *self._hints_of_sizes(whole), *self._hints_of_numbering())
         return replace(whole, hints=hints)

@@ -132,15 +132,15 @@ def _simulate(
 def _run_strategy(
     strategy: FlowerStrategy[R],
     clients: int,
-    where: SimulationPlaces,
+    places: SimulationPlaces,
     engine: Ray,
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> list[R]:
     """Run the strategy, and return a list with its result, or an empty list if it has no result."""
-    nodes, app = -(-clients // where.packs.each), _app_of_nodes(where, clients, engine, rules)
+    nodes, app = -(-clients // places.packs.each), _app_of_nodes(places, clients, engine, rules)
     if _runs_by_command(engine):
-        return [_run_by_command(strategy, nodes, where, engine, app)]
+        return [_run_by_command(strategy, nodes, places, engine, app)]
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
@@ -158,10 +158,10 @@ def _run_strategy(
             # If a machine has left the cluster, its error must not hide the error that ended the run.
             if not stopped.is_set():
                 with contextlib.suppress(NotEnoughNodes):
-                    where.bring_back()
+                    places.bring_back()
             raise
         if not stopped.is_set():
-            where.bring_back()
+            places.bring_back()
 
     try:
         resources = {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}
@@ -183,20 +183,20 @@ def _runs_by_command(engine: Ray) -> bool:
     return engine.entry == "flwr_run"
 
 
-def _run_by_command(strategy: FlowerStrategy[R], nodes: int, where: SimulationPlaces, engine: Ray, app: Any) -> R:
+def _run_by_command(strategy: FlowerStrategy[R], nodes: int, places: SimulationPlaces, engine: Ray, app: Any) -> R:
     """Run the strategy in a process that Flower starts, and return its result."""
     import ray
 
     from flower_pca.simulation import by_command
 
-    if where.shared is None:
+    if places.shared is None:
         raise ConfigError(
             "The machines of the cluster do not share the folder for temporary files, which entry='flwr_run' needs. "
             "Leave entry out."
         )
     cluster = ray.get_runtime_context().gcs_address
     cores = int(engine.num_cpus_per_client)
-    found: R = by_command.run_by_command(_Server(strategy), app, nodes, cores, Path(where.shared), cluster)
+    found: R = by_command.run_by_command(_Server(strategy), app, nodes, cores, Path(places.shared), cluster)
     return found
 
 
@@ -211,12 +211,12 @@ class _Server:
         return self._strategy.fit(until)
 
 
-def _app_of_nodes(where: SimulationPlaces, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
+def _app_of_nodes(places: SimulationPlaces, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """Return the ClientApp of all virtual nodes. Its rules allow everything, because a simulation has no real sites."""
     from flower_pca.clients import Rules, client_app
     from flower_pca.clients.policy.rules import allowed_names
 
-    each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
+    each, packs, hosting = places.packs.each, places.packs, engine.hosted is not None
     free = Rules.with_changes(
         None, {"allow": allowed_names(), "missing": "mean", "split_columns": "any", "covariates": "any", **rules}
     )
@@ -230,10 +230,10 @@ def _app_of_nodes(where: SimulationPlaces, clients: int, engine: Ray, rules: dic
     def load(context: Any) -> Any:
         return packs.load(int(context.node_config["partition-id"]))
 
-    if where.shared is not None:
-        return client_app(load, hosts=hosts, rules=replace(free, output_dir=where.output()))
+    if places.shared is not None:
+        return client_app(load, hosts=hosts, rules=replace(free, output_dir=places.output()))
     # A client's files are on the machine of its worker, so the worker determines the folder.
-    return client_app(load, hosts=hosts, rules=lambda context: replace(free, output_dir=where.output()))
+    return client_app(load, hosts=hosts, rules=lambda context: replace(free, output_dir=places.output()))
 
 
 class _InterruptibleGrid:

@@ -74,11 +74,11 @@ class RunOnAgreedColumns(ContinuedRun):
         A function that creates the run from the column names and the agreed coding.
     """
 
-    def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, then: Then) -> None:
+    def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, make_run: Then) -> None:
         super().__init__(first)
         self._coding = coding
         self._columns = columns
-        self._then = then
+        self._then = make_run
         self._names: dict[int, Columns] = {}
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:

@@ -90,9 +90,9 @@ class RunOnChosenColumns(ContinuedRun):
         A function that creates the run with these columns.
     """
 
-    def __init__(self, first: Driven, *, what: str, choose: Choose, then: Then) -> None:
+    def __init__(self, first: Driven, *, what: str, choose: Choose, make_run: Then) -> None:
         super().__init__(first)
-        self._what, self._choose, self._then = what, choose, then
+        self._what, self._choose, self._then = what, choose, make_run
         self._said = ""
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:

@@ -176,7 +176,7 @@ class LeaveOneOut:
         return t2, spe
 
     def _distances_without_groups(
-        self, T: Array, products: Array, squares: Array, F: Array, own: Array, size: int
+        self, T: Array, products: Array, squares: Array, F: Array, left_out: Array, size: int
     ) -> tuple[Array, Array]:
         """Return T2 and SPE of the row `own` of each group, from a fit without the group.
 
@@ -193,11 +193,13 @@ class LeaveOneOut:
         known = np.linalg.eigvalsh(inner).min(axis=1, initial=1.0) > _ALONE
         inner[~known] = np.eye(F.shape[2])
         inverse = np.linalg.inv(inner)
-        weights = np.einsum("gf,gfe->ge", F[groups, own], inverse)
+        weights = np.einsum("gf,gfe->ge", F[groups, left_out], inverse)
         g, crossed = across @ U, across @ squares
         M = -U.transpose(0, 2, 1) @ U - g.transpose(0, 2, 1) @ inverse @ g
-        u = U[groups, own] + np.einsum("gf,gfr->gr", weights, g)
-        lengths = squares[groups, own, own] + 2.0 * np.einsum("gf,gf->g", weights, crossed[groups, :, own])
+        u = U[groups, left_out] + np.einsum("gf,gfr->gr", weights, g)
+        lengths = squares[groups, left_out, left_out] + 2.0 * np.einsum(
+            "gf,gf->g", weights, crossed[groups, :, left_out]
+        )
         lengths += np.einsum("gf,gfe,ge->g", weights, crossed @ F, weights)
         p = len(self.values)
         M[:, range(p), range(p)] += self.values

@@ -184,10 +184,10 @@ def _explained_shares(
     return of_site, _shares_by_column(total, n, within, whole, varies, positions_by_name(model.explain), sites)
 
 
-def _site_sums(Z: Array, places: Array, data: Any, known: Covariates | None) -> dict[str, Array]:
+def _site_sums(Z: Array, positions: Array, data: Any, covariates: Covariates | None) -> dict[str, Array]:
     """Return the sums that a site sends about its rows, after adjusting or harmonizing them with `known`."""
-    k, q = Z.shape[1], len(places)
-    sums, G = _sums_over_rows(Z, places, data, known)
+    k, q = Z.shape[1], len(positions)
+    sums, G = _sums_over_rows(Z, positions, data, covariates)
     scores, columns = slice(0, k), slice(k, k + q)
     found = {
         "n": np.array(data.n),
@@ -207,71 +207,73 @@ def _site_sums(Z: Array, places: Array, data: Any, known: Covariates | None) -> 
     }
 
 
-def _sums_over_rows(Z: Array, places: Array, data: RowOperator, known: Covariates | None) -> tuple[Array, Array]:
+def _sums_over_rows(
+    Z: Array, positions: Array, data: RowOperator, covariates: Covariates | None
+) -> tuple[Array, Array]:
     """Return the sums of scores and columns over a site's rows, and their products about the site's means.
 
     Raise ProtocolError if a position is not the position of a covariate.
     """
     frame = data.frame
-    if not len(places) and known is frame.covariates:
+    if not len(positions) and covariates is frame.covariates:
         sums = data.moments().sums_in_frame(frame)[0] @ Z
-        if known is not None and known.within:
+        if covariates is not None and covariates.within:
             sums = np.zeros(Z.shape[1])
         G = Z.T @ data.matmat(Z).astype(np.float64)
         return sums, G - np.outer(sums, sums) / data.n
-    if known is None or int(places.max(initial=-1)) >= len(known.names):
+    if covariates is None or int(positions.max(initial=-1)) >= len(covariates.names):
         raise ProtocolError(f"A message for explain names columns that are not among its covariates. {OTHER_SERVER}")
-    k, d, q, p = Z.shape[1], data.d, len(places), len(known.names)
+    k, d, q, p = Z.shape[1], data.d, len(positions), len(covariates.names)
     stored = data.joint_in(Frame(own=frame.own))
-    move = moves.row_map_of(stored, d, known)
+    move = moves.row_map_of(stored, d, covariates)
     last = d + len(move.slopes)
     W = frame.unscale(Z)
     block = np.zeros((d + p, k + q))
     block[:d, :k] = move.factor[:, None] * W
     block[d:last, :k] = -move.slopes @ W
-    block[d + places, k + np.arange(q)] = 1.0
+    block[d + positions, k + np.arange(q)] = 1.0
     mean = np.asarray(stored.moments().mean, dtype=np.float64).copy()
     mean[:d] = move.shift + frame.column_centers / move.factor
     mean[d:last] = move.mean
     fill = None if frame.fill is None else np.concatenate([frame.fill, np.zeros(p)])
     joint = data.joint_in(Frame(mean, None, fill, own=frame.own))
     off = joint.moments().sums_in_frame(joint.frame)[0]
-    if known.within:
+    if covariates.within:
         off = np.zeros(d + p)
     sums = off @ block
     G = block.T @ joint.matmat(block, reuse=1).astype(np.float64) - np.outer(sums, sums) / data.n
     # The sums of the columns are taken about 0, because not all sites know the common mean.
-    sums[k:] += data.n * mean[d + places]
+    sums[k:] += data.n * mean[d + positions]
     return sums, G
 
 
 def _shares_by_column(
-    total: Arrays, n: float, within: Array, whole: Array, varies: Array, named: dict[str, list[int]], sites: int
+    total: Arrays, n: float, within: Array, sums: Array, varies: Array, names: dict[str, list[int]], sites: int
 ) -> list[Array]:
     """Return the shares of each column, of all columns together if there are several, and of the site beyond them."""
     products = total["products"] + total["products_between"] - np.outer(total["sums"], total["sums"]) / n
     scores = total["scores"] + total["scores_between"] - np.outer(total["sums"], total["means"]) / n
     every = list(range(len(products)))
-    together = [every] if len(named) > 1 else []
+    together = [every] if len(names) > 1 else []
     found = [
-        _explained_share(_residual_squares(products, scores, whole, places), whole, varies)
-        for places in (*named.values(), *together)
+        _explained_share(_residual_squares(products, scores, sums, places), sums, varies)
+        for places in (*names.values(), *together)
     ]
-    left = _residual_squares(products, scores, whole, every)
+    left = _residual_squares(products, scores, sums, every)
     inside = _residual_squares(total["products"], total["scores"], within, every)
-    beyond = np.zeros_like(whole)
+    beyond = np.zeros_like(sums)
     if n > sites > 1:
-        beyond = _explained_share(inside, left, varies & (left > NOTHING * whole))
+        beyond = _explained_share(inside, left, varies & (left > NOTHING * sums))
     return [*found, beyond]
 
 
-def _residual_squares(products: Array, scores: Array, whole: Array, places: list[int]) -> Array:
+def _residual_squares(products: Array, scores: Array, sums: Array, positions: list[int]) -> Array:
     """Return the residual sums of squares of the scores after a least squares fit on the columns at `places`."""
-    inverse = covariates.pseudo_inverse(products[np.ix_(places, places)])
-    along = scores[places]
-    return np.asarray(np.maximum(whole - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))
+    inverse = covariates.pseudo_inverse(products[np.ix_(positions, positions)])
+    along = scores[positions]
+    return np.asarray(np.maximum(sums - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))
 
 
-def _explained_share(left: Array, whole: Array, varies: Array) -> Array:
-    share = 1.0 - left / np.where(varies, whole, 1.0)
+def _explained_share(left: Array, sums: Array, varies: Array) -> Array:
+    share = 1.0 - left / np.where(varies, sums, 1.0)
     return np.where(varies, np.clip(share, 0.0, 1.0), 0.0)

@@ -85,25 +85,25 @@ class CovarianceOnSpan:
         return self.CV[:, : V.shape[1]]
 
 
-def weighted_basis(known: CovarianceSource, rank: int) -> tuple[Array, Array]:
+def weighted_basis(source: CovarianceSource, rank: int) -> tuple[Array, Array]:
     """Return weights that make the noise equal in all columns, and the leading directions of the weighted rows."""
-    noise = _noise_by_column(known, rank)
+    noise = _noise_by_column(source, rank)
     least = float(noise[noise > 0.0].min())
     weights = np.sqrt(least / np.where(noise > 0.0, noise, least))
-    return weights, known.directions(weights, noise, rank)
+    return weights, source.directions(weights, noise, rank)
 
 
-def _noise_by_column(known: CovarianceSource, rank: int) -> Array:
+def _noise_by_column(source: CovarianceSource, rank: int) -> Array:
     """Return the part of C's diagonal that `rank` factors do not explain, by iterated principal factors."""
-    all_of_it = known.diagonal
-    values, V = known.leading_without_noise(np.zeros(len(all_of_it)), rank)
+    all_of_it = source.diagonal
+    values, V = source.leading_without_noise(np.zeros(len(all_of_it)), rank)
     explained = V[:, :rank] ** 2 @ values[:rank]
     left = (all_of_it - explained) / _squares_outside(V[:, :rank])
     least = np.maximum(_LEAST * left, _TINY * all_of_it)
     noise = np.clip(left, least, all_of_it)
     scale = np.where(noise > 0.0, noise, 1.0)
     for _ in range(_STEPS):
-        values, V = known.leading_without_noise(noise, rank)
+        values, V = source.leading_without_noise(noise, rank)
         positive = np.maximum(values[:rank], 0.0)
         explained = V[:, :rank] ** 2 @ positive
         before, noise = noise, np.clip(all_of_it - explained, least, all_of_it)

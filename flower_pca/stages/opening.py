@@ -169,7 +169,7 @@ def _divisors_of_shared(kind: str | None, total: Arrays, names: list[str], share
     return divisor
 
 
-def _refuse_columns(what: str, bad: Array, do: str, end: str, names: Sequence[str] | None) -> None:
+def _refuse_columns(what: str, bad: Array, advice: str, end: str, names: Sequence[str] | None) -> None:
     """Raise DataError if any column is bad.
 
     The message consists of `what` with the names or numbers of the bad columns, and of the remedy `do`
@@ -183,7 +183,7 @@ def _refuse_columns(what: str, bad: Array, do: str, end: str, names: Sequence[st
         which = "it"
     named = names_in_brief([str(j) if names is None else names[j] for j in columns])
     noun = labels.pluralize(len(columns), "column")
-    remedy = f"{do}{which}{end}"
+    remedy = f"{advice}{which}{end}"
     raise DataError(f"{what.replace(_COLUMNS, f'{noun} {named}')}. {remedy}")
 
 

@@ -165,9 +165,9 @@ def replace_uncertain(values: Array, means: Array, deviations: Array) -> tuple[A
     return np.where(enough, means, usual[0]), np.where(enough, deviations, usual[1])
 
 
-def _relative_distances(off: Array, by_chance: Array) -> Array:
+def _relative_distances(distances: Array, by_chance: Array) -> Array:
     """Return distances of sites as multiples of the typical distance, or of the distance by chance if it is larger."""
-    return np.asarray(off / np.maximum(_MAD * linalg.median_of_few(off), by_chance))
+    return np.asarray(distances / np.maximum(_MAD * linalg.median_of_few(distances), by_chance))
 
 
 def _column_order_scores(logarithms: Array, sure: Array) -> Array:
@@ -211,7 +211,7 @@ def sites_as_array(sites: Sequence[OutlyingSite]) -> Array:
     return np.array([[one.site, one.kind, one.column, one.times] for one in sites]).reshape(-1, 4)
 
 
-def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
+def hints_of(outlying: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
     """Return a hint with a remedy for each of the first sites, and a last hint with the number of further sites.
 
     Hints name a site by its key, for example "client 3".
@@ -227,10 +227,10 @@ def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str
     """
     said = [
         _hint_of_site(f"client {keys[int(site)]}", OutlyingKind(int(kind)), int(column), times, names)
-        for site, kind, column, times in found[:_NAMED].tolist()
+        for site, kind, column, times in outlying[:_NAMED].tolist()
     ]
-    if len(found) > _NAMED:
-        more = len(found) - _NAMED
+    if len(outlying) > _NAMED:
+        more = len(outlying) - _NAMED
         said.append(f"{more} more {'site differs' if more == 1 else 'sites differ'} strongly from most other sites.")
     return said
 

@@ -96,16 +96,16 @@ def _run(grid: Grid, context: Context) -> None:
         log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
 
 
-def _output_folder(wanted: Path) -> Path:
+def _output_folder(requested: Path) -> Path:
     """Return the output folder. If the folder of a relative path already has a result, a number is appended.
 
     An absolute path is used unchanged. The folder of an interrupted run has no result, so it is used again, and
     the run continues from its checkpoint.
     """
-    if wanted.is_absolute():
-        return wanted.resolve()
-    numbered = (wanted.with_name(f"{wanted.name}-{n}") for n in count(2))
-    return next(folder.resolve() for folder in chain([wanted], numbered) if not (folder / "result.npz").exists())
+    if requested.is_absolute():
+        return requested.resolve()
+    numbered = (requested.with_name(f"{requested.name}-{n}") for n in count(2))
+    return next(folder.resolve() for folder in chain([requested], numbered) if not (folder / "result.npz").exists())
 
 
 def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str, Any], folder: Path) -> TrackingResult:

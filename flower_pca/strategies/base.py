@@ -88,7 +88,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._driven = False  # whether `fit` or `start` calls the hooks instead of Flower's loop
         self._trained = 0  # the round of the last `configure_train` call, or 0 if the call returned no messages
 
-    def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
+    def _check_keywords(self, keywords: Mapping[str, object], allowed: Iterable[str]) -> None:
         """Raise ConfigError for keywords that are neither in `known` nor parameters of the strategy's algorithm."""
         take_fixed_parameters(keywords)
         stage = registry.STAGES.get(getattr(self, "name", ""))
@@ -96,7 +96,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         if stage:
             own = [f.name for f in fields(stage)]
         for name in keywords:
-            if name not in (names := [*known, *own]):
+            if name not in (names := [*allowed, *own]):
                 public = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__.startswith("flower_pca."))
                 remedy = checks.did_you_mean(name, names, otherwise=f"See help(flower_pca.strategies.{public}).")
                 raise ConfigError(f"{type(self).__name__} has no parameter {shown(name)}. {remedy}")
@@ -602,7 +602,7 @@ def _arrays_so_far(run: Driven) -> ArrayRecord | None:
     if Z is None:
         return None
     arrays = {"components": np.ascontiguousarray(fix_signs(Z[:, : run.position.model.k]).T)}
-    model = run.position.current_model(whole=run.roll.whole)
+    model = run.position.current_model(is_complete=run.roll.whole)
     if run.position.opens and model.split is None:
         arrays["mean"] = np.zeros(model.d) if model.frame.mean is None else model.frame.mean
         if model.frame.scale is not None:
@@ -635,7 +635,7 @@ def _has_final_order(run: Driven) -> bool:
     This is the case if the run has ended, if the variances are known, or if the product of the covariance matrix and
     the components is known.
     """
-    known = run.position.current_model(whole=run.roll.whole)
+    known = run.position.current_model(is_complete=run.roll.whole)
     return run.is_finished or known.product is not None or known.values is not None
 
 

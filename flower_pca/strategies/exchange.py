@@ -173,10 +173,10 @@ class _ExchangeInFlight:
             self._due.pop(node, None)
             self.arrived[node] = why
 
-    def _call_and_wait(self, work: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None]) -> bool:
+    def _call_and_wait(self, work: Callable[[], Iterable[Any]], use_result: Callable[[Iterable[Any]], None]) -> bool:
         """Make a call, wait for it until the time of the first node is over, and return whether it has returned."""
         until = min(self._due.values(), default=self.thread.heard + self._timeout)
-        return self.thread.call_within(work, then, within=max(until - time.monotonic(), _LEAST))
+        return self.thread.call_within(work, use_result, within=max(until - time.monotonic(), _LEAST))
 
     def _store_identity(self, node: int, identities: Iterable[str | None]) -> None:
         identity = next(filter(None, identities), None)
@@ -211,7 +211,7 @@ class _CallThread:
         return self._then is not None
 
     def call_within(
-        self, call: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None], *, within: float
+        self, call: Callable[[], Iterable[Any]], use_result: Callable[[Iterable[Any]], None], *, within: float
     ) -> bool:
         """Make a call, pass its result to `then`, and return whether this happened within `within` seconds.
 
@@ -224,7 +224,7 @@ class _CallThread:
                 return False
             # The time limit applies to both calls together, and the previous call has used some of the time.
             within = max(within - (time.monotonic() - began), 0.0)
-        self._then = then
+        self._then = use_result
         self._calls.put(call)
         return self._finish(within)
 

@@ -138,42 +138,42 @@ class BatchFigures:
         return np.array(lines).reshape(-1, 3)
 
 
-def column_statistics(known: ColumnsSeen, batch: BatchFigures) -> tuple[dict[str, float], Array, ColumnsSeen]:
+def column_statistics(earlier: ColumnsSeen, batch: BatchFigures) -> tuple[dict[str, float], Array, ColumnsSeen]:
     """Return the statistics of a step, the columns and sites that a change would name, and the figures to keep."""
-    clients = (*known.clients, *sorted(batch.each.keys() - set(known.clients)))
-    columns, sites, returns = batch.column_variances(), batch.client_figures(clients), known.returns
+    clients = (*earlier.clients, *sorted(batch.each.keys() - set(earlier.clients)))
+    columns, sites, returns = batch.column_variances(), batch.client_figures(clients), earlier.returns
     found, named = dict[str, float](), unnamed()
     parts = [_factor_and_coordinates(batch, P) for P in batch.bases]
-    pairs = zip(parts, known.sizes, strict=False)
+    pairs = zip(parts, earlier.sizes, strict=False)
     inside = [_extremes_inside(*one, size, batch.rows) for one, size in pairs]
     falls = tuple(one[0] for one in inside)
     rises = tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
-    if min(len(known.columns), len(known.falls), len(inside)) == _BEFORE:
-        up, down, returns = _rises_and_falls(columns, known)
-        few = min(batch.rows, *known.rows)
+    if min(len(earlier.columns), len(earlier.falls), len(inside)) == _BEFORE:
+        up, down, returns = _rises_and_falls(columns, earlier)
+        few = min(batch.rows, *earlier.rows)
         # The maximum avoids the logarithm of 0 if there are no more rows than components.
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
-        fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((known.falls, falls), (known.rises, rises)))
+        fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((earlier.falls, falls), (earlier.rises, rises)))
         found = {"up": float(up.max()), "down": float(down.max()), "lost": fall, "louder": rise}
         direction = inside[1][2 + int(rise > fall)]
         of_each_kind = [
-            _largest_columns(np.minimum(left[2], known.outside)),
+            _largest_columns(np.minimum(left[2], earlier.outside)),
             _largest_columns(np.maximum(up, down)),
             _largest_columns(np.abs(batch.bases[1] @ direction)),
-            _moving_sites(sites, known.sites),
+            _moving_sites(sites, earlier.sites),
         ]
         named = np.concatenate(of_each_kind)
     return (
         found,
         named,
         ColumnsSeen(
-            columns=(columns, *known.columns)[:_BEFORE],
-            been=_earlier_range(known),
+            columns=(columns, *earlier.columns)[:_BEFORE],
+            been=_earlier_range(earlier),
             returns=returns,
-            sizes=(batch.values / batch.rows, *known.sizes)[:_BEFORE],
-            rows=(batch.rows, *known.rows)[:_BEFORE],
-            sites=(sites, *known.sites)[:_BEFORE],
+            sizes=(batch.values / batch.rows, *earlier.sizes)[:_BEFORE],
+            rows=(batch.rows, *earlier.rows)[:_BEFORE],
+            sites=(sites, *earlier.sites)[:_BEFORE],
             clients=clients,
             falls=falls,
             rises=rises,
@@ -208,14 +208,14 @@ def _extremes_inside(scaled: Array, inside: Array, size: Array, rows: int) -> tu
     return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
 
 
-def _rises_and_falls(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
+def _rises_and_falls(columns: Array, earlier: ColumnsSeen) -> tuple[Array, Array, Array]:
     """Return the smallest rise and fall of each column's variance since the earlier steps, and its number of returns.
 
     The variation that few entries cause is subtracted. A column that has returned often enough is compared with the
     range of all its earlier variances.
     """
-    newer = np.stack([columns, known.columns[0]])
-    older = np.stack(known.columns[1:])
+    newer = np.stack([columns, earlier.columns[0]])
+    older = np.stack(earlier.columns[1:])
     entries = np.concatenate([newer, older])[:, 1].min(axis=0)
     # The variance of a single entry is unknown, so its slack is infinite.
     deviation = np.sqrt(2.0 / np.maximum(entries, 1.0))
@@ -224,30 +224,30 @@ def _rises_and_falls(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, 
     highest = newer[:, 0].max(axis=0)
     rise = lowest - older[:, 0].max(axis=0) - slack
     fall = older[:, 0].min(axis=0) - highest - slack
-    rise_of_all = np.fmin(rise, lowest - known.been[1] - slack)
-    fall_of_all = np.fmin(fall, known.been[0] - highest - slack)
+    rise_of_all = np.fmin(rise, lowest - earlier.been[1] - slack)
+    fall_of_all = np.fmin(fall, earlier.been[0] - highest - slack)
     back = (rise > RISE) & (rise_of_all <= RISE)
     back |= (fall > FALL) & (fall_of_all <= FALL)
     returns = np.zeros(len(rise))
-    if len(known.returns):
-        returns = known.returns
+    if len(earlier.returns):
+        returns = earlier.returns
     often = returns >= _RETURNS
     rises = np.where(often, rise_of_all, rise)
     falls = np.where(often, fall_of_all, fall)
     return rises, falls, returns + back
 
 
-def _earlier_range(known: ColumnsSeen) -> Array:
+def _earlier_range(earlier: ColumnsSeen) -> Array:
     """Return the range of each column's logarithm of the variance over pairs of consecutive earlier steps."""
-    if len(known.columns) < 2:
-        return known.been
-    logs, entries = np.stack(known.columns[:2], axis=1)
+    if len(earlier.columns) < 2:
+        return earlier.been
+    logs, entries = np.stack(earlier.columns[:2], axis=1)
     ends = [logs.max(axis=0), logs.min(axis=0)]
     pair = np.where(entries.min(axis=0) > 1.0, ends, np.nan)
-    if not known.been.size:
+    if not earlier.been.size:
         return pair
     # The values are NaN for steps without a variance, and `fmin` and `fmax` ignore NaN.
-    return np.stack([np.fmin(pair[0], known.been[0] + _FORGET), np.fmax(pair[1], known.been[1] - _FORGET)])
+    return np.stack([np.fmin(pair[0], earlier.been[0] + _FORGET), np.fmax(pair[1], earlier.been[1] - _FORGET)])
 
 
 def _largest_columns(sizes: Array) -> Array:

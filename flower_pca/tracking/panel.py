@@ -69,17 +69,17 @@ class LateChanges:
     kinds: tuple[int, ...] = ()
     new: tuple[int, ...] = ()
 
-    def with_changes(self, number: int, found: Mapping[int, int], known: Collection[int]) -> LateChanges:
+    def with_changes(self, number: int, kinds_by_step: Mapping[int, int], figures: Collection[int]) -> LateChanges:
         """Return the state after step `number`. `found` has the kinds of the changes that this step revealed, by step.
 
         A change that is close to another change, or to a `known` change, is not counted again.
         """
         kinds, new = dict(zip(self.changes, self.kinds, strict=True)), list[int]()
-        for step, kind in sorted(found.items()):
+        for step, kind in sorted(kinds_by_step.items()):
             near = [other for other in kinds if abs(other - step) <= _SAME]
             if near:
                 kinds[near[0]] |= kind
-            elif not any(abs(other - step) <= _SAME for other in known):
+            elif not any(abs(other - step) <= _SAME for other in figures):
                 kinds[step] = kind
                 new.append(step)
         changes = tuple(sorted(kinds))

@@ -69,12 +69,14 @@ class STMiss(Tracker):
         return respond(arrays, data, memory, fill_missing)
 
 
-def fill_missing(arrays: Arrays, Y: Array, missing_positions: Array, P: Array, found: Array | None) -> CompletedBatch:
+def fill_missing(
+    arrays: Arrays, Y: Array, missing_positions: Array, P: Array, outliers: Array | None
+) -> CompletedBatch:
     """Fill the missing entries of rows in place from the span of P. Outliers that `found` marks count as missing."""
-    if found is not None:
-        Y[found] = 0.0
+    if outliers is not None:
+        Y[outliers] = 0.0
         # `gaps.fit_rows` needs positions in ascending order, and `union1d` returns sorted positions.
-        missing_positions = np.union1d(missing_positions, np.flatnonzero(found))
+        missing_positions = np.union1d(missing_positions, np.flatnonzero(outliers))
     columns = None
     if "columns" in arrays:
         columns = sums_by_column(Y, missing_positions)
@@ -84,7 +86,7 @@ def fill_missing(arrays: Arrays, Y: Array, missing_positions: Array, P: Array, f
     left = np.subtract(Y, rows, out=rows)  # residual, which is zero at missing entries
     return CompletedBatch(
         rows=Y,
-        found=np.zeros(Y.shape, dtype=bool) if found is None else found,
+        found=np.zeros(Y.shape, dtype=bool) if outliers is None else outliers,
         misfit=float(np.vdot(left, left)),
         deficient=deficient,
         columns=columns,
@@ -238,10 +240,10 @@ class RobustTracking(Tracker):
 
 
 def complete_without_outliers(
-    arrays: Arrays, Y: Array, missing_positions: Array, P: Array, found: Array | None
+    arrays: Arrays, Y: Array, missing_positions: Array, P: Array, outliers: Array | None
 ) -> CompletedBatch:
     """Replace missing entries and outliers of rows in place. If `found` is None, find the outliers first."""
-    if found is None:
+    if outliers is None:
         seen = gaps.observed_weights(Y, missing_positions) > 0.0
         if "smallest" in arrays:
             smallest = np.full(len(Y), float(arrays["smallest"]))
@@ -249,5 +251,5 @@ def complete_without_outliers(
             counts = np.maximum(seen.sum(axis=1), 1)
             smallest = _DEFAULT_SIZE * np.sqrt(np.sum(Y**2, axis=1) / counts)
         S = modified_cs(P, Y, seen, _RADIUS * smallest)
-        found = seen & (np.abs(S) > _SUPPORT * smallest[:, None])
-    return fill_missing(arrays, Y, missing_positions, P, found)
+        outliers = seen & (np.abs(S) > _SUPPORT * smallest[:, None])
+    return fill_missing(arrays, Y, missing_positions, P, outliers)

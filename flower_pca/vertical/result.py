@@ -129,14 +129,17 @@ class ColumnsResult(PCAResult):
         }
 
     def with_loadings(
-        self, own: Mapping[int, dict[str, Array]], names: Mapping[int, Sequence[str] | None], ids: Sequence[str] | None
+        self,
+        loadings: Mapping[int, dict[str, Array]],
+        names: Mapping[int, Sequence[str] | None],
+        ids: Sequence[str] | None,
     ) -> Self:
         """Return the result with the loadings that these parties have shared, and the names of their columns.
 
         If two parties use the same name for a column, all names are preceded by the name of their party.
         """
-        parties = sorted(own)
-        parts = [own[party] for party in parties]
+        parties = sorted(loadings)
+        parts = [loadings[party] for party in parties]
         widths = [part["components"].shape[1] for part in parts]
         ends = np.cumsum([0, *widths]).tolist()
         return replace(
@@ -145,7 +148,7 @@ class ColumnsResult(PCAResult):
             scale_=_side_by_side(parts, "scale", self.scale_),
             fill_=_side_by_side(parts, "fill", self.fill_),
             components_=np.hstack([np.empty((self.n_components_, 0)), *(part["components"] for part in parts)]),
-            local=own,
+            local=loadings,
             row_ids_=None if ids is None else list(ids),
             spans_={party: [ends[i], ends[i + 1]] for i, party in enumerate(parties)},
             feature_names_in_=self._names_side_by_side({party: names.get(party) for party in parties}),

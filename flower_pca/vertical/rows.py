@@ -167,7 +167,7 @@ def _column_frame(table: LocalData, split: ColumnPreparation) -> Frame:
         raise checks.not_finite_error(table.who, table.missing)
     moments = table.observed_moments()
     with marked_private():
-        _refuse_columns(table, np.asarray(moments.value_counts) == 0, "are no values", then="Leave out such columns.")
+        _refuse_columns(table, np.asarray(moments.value_counts) == 0, "are no values", remedy="Leave out such columns.")
         scale = _scale_of_columns(table, split)
     frame = Frame(scale=scale, names=table.names)
     if split.center:
@@ -185,7 +185,9 @@ def _scale_of_columns(table: LocalData, split: ColumnPreparation) -> Array | Non
         peak = table.largest_absolute()
         small = (peak > 0.0) & (peak < _LEAST_VALUE)
         why = f", which {option('scale', 'max_abs')} cannot scale"
-        _refuse_columns(table, small, "are only values below 1e-145", why, then="Use a smaller unit for such columns.")
+        _refuse_columns(
+            table, small, "are only values below 1e-145", why, remedy="Use a smaller unit for such columns."
+        )
         return np.where(peak > 0.0, peak, 1.0)
     if split.scale == "genotype":
         outside = (moments.mean < 0.0) | (moments.mean > 2.0)
@@ -195,7 +197,7 @@ def _scale_of_columns(table: LocalData, split: ColumnPreparation) -> Array | Non
             outside,
             "are values outside 0 to 2",
             why,
-            then=f"Drop such columns, or use {option('scale', 'std')}.",
+            remedy=f"Drop such columns, or use {option('scale', 'std')}.",
         )
         return genotype_scale(moments.mean, table.n)
     deviation = np.sqrt(moments.m2 / moments.value_counts)
@@ -208,16 +210,16 @@ def _scale_of_columns(table: LocalData, split: ColumnPreparation) -> Array | Non
         constant | (deviation < _LEAST_VALUE),
         "is only one distinct value",
         why,
-        then=f"Drop such columns, or use {option('scale', None)}.",
+        remedy=f"Drop such columns, or use {option('scale', None)}.",
     )
     return np.asarray(deviation)
 
 
-def _refuse_columns(table: LocalData, bad: Array, finding: str, why: str = "", *, then: str) -> None:
+def _refuse_columns(table: LocalData, bad: Array, finding: str, why: str = "", *, remedy: str) -> None:
     """Raise DataError if any column is bad. The message is "There `found` in column ... `why`. `then`"."""
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)
         where = f"{names_in_brief([names[j] for j in columns])} of {table.who}"
         noun = labels.pluralize(len(columns), "column")
-        raise DataError(f"There {finding} in {f'{noun} ' * bool(table.names)}{where}{why}. {then}")
+        raise DataError(f"There {finding} in {f'{noun} ' * bool(table.names)}{where}{why}. {remedy}")

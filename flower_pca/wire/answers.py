@@ -53,7 +53,7 @@ def write_fit(
     num_examples: int,
     number: int,
     key: int,
-    about: Config | None = None,
+    description: Config | None = None,
     *,
     layers: Mapping[str, Arrays] | None = None,
 ) -> tuple[list[Array], int, Config]:
@@ -63,13 +63,13 @@ def write_fit(
     """
     if layers:
         arrays = packing.pack(arrays, layers)
-    metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**(description or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
 
 
-def write_memory(before: Arrays, after: Arrays) -> Config:
+def write_memory(memory: Arrays, new_memory: Arrays) -> Config:
     """Return a client's report on its memory: whether it had a memory of the run, and whether it has one now."""
-    return {name: True for name, arrays in ((_RECALLS, before), (_KEEPS, after)) if arrays}
+    return {name: True for name, arrays in ((_RECALLS, memory), (_KEEPS, new_memory)) if arrays}
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
@@ -82,13 +82,13 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
-def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
+def refusal(reason: str, number: int, key: int, description: Config | None = None, *, lasting: bool = True) -> Config:
     """Return the metrics of a client that refuses to answer, with the reason.
 
     `lasting` states whether the refusal holds for the rest of the run.
     """
     said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
-    return records.without_empty({**(about or {}), **SPOKEN, **said})
+    return records.without_empty({**(description or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, layout: str = MESSAGE_API) -> RecordDict:

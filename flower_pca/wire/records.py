@@ -55,14 +55,14 @@ def names_in(record: ArrayRecord) -> str:
     return ",".join(name for name in record if name != _EMPTY)
 
 
-def size_of(whole: Content) -> int:
+def size_of(content: Content) -> int:
     """Return the size of a message's content in bytes: keys and values, as Flower's `message_size_mod` counts them."""
     size = 0
-    for record in whole.array_records.values():
+    for record in content.array_records.values():
         size += sum(len(name) + len(a.data) for name, a in record.items())
-    for config in whole.config_records.values():
+    for config in content.config_records.values():
         size += sum(len(name) + _size_of_value(value) for name, value in config.items())
-    for metrics in whole.metric_records.values():
+    for metrics in content.metric_records.values():
         size += sum(len(name) + _size_of_value(value) for name, value in metrics.items())
     return size
 
@@ -173,27 +173,27 @@ def message_content(values: Mapping[str, Mapping[str, Any]]) -> Content:
     return RecordDict({name: ConfigRecord(dict(some)) for name, some in values.items()})
 
 
-def copy_of_content(whole: Content) -> Content:
+def copy_of_content(content: Content) -> Content:
     """Return a copy of a message's content, so that records can be added without changing the original."""
-    return RecordDict(dict(whole.items()))
+    return RecordDict(dict(content.items()))
 
 
-def put_values(whole: Content, name: str, values: Mapping[str, Any]) -> None:
+def put_values(content: Content, name: str, values: Mapping[str, Any]) -> None:
     """Store these values in the record of this name."""
-    whole.config_records[name] = ConfigRecord(dict(values))
+    content.config_records[name] = ConfigRecord(dict(values))
 
 
-def values_in(whole: Content, name: str) -> Mapping[str, Any]:
+def values_in(content: Content, name: str) -> Mapping[str, Any]:
     """Return the values in the record of this name, or an empty mapping if there is no such record."""
-    return dict(whole.config_records.get(name, {}))
+    return dict(content.config_records.get(name, {}))
 
 
-def put_arrays(whole: Content, name: str, arrays: Iterable[Array]) -> None:
+def put_arrays(content: Content, name: str, arrays: Iterable[Array]) -> None:
     """Store these arrays, in their order, in the record of this name."""
-    whole.array_records[name] = ArrayRecord([np.asarray(a) for a in arrays])
+    content.array_records[name] = ArrayRecord([np.asarray(a) for a in arrays])
 
 
-def arrays_in(whole: Content, name: str) -> list[Array]:
+def arrays_in(content: Content, name: str) -> list[Array]:
     """Return the arrays in the record of this name, in their order.
 
     Raises
@@ -201,7 +201,7 @@ def arrays_in(whole: Content, name: str) -> list[Array]:
     ProtocolError
         If there is no such record, or numpy cannot read it.
     """
-    return read_arrays(whole.array_records.get(name))
+    return read_arrays(content.array_records.get(name))
 
 
 def arrays_of_record(arrays: ArrayRecord) -> Arrays:
@@ -209,14 +209,14 @@ def arrays_of_record(arrays: ArrayRecord) -> Arrays:
     return {name: a.numpy() for name, a in arrays.items()}
 
 
-def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:
+def put_named(content: Content, name: str, arrays: Mapping[str, Array]) -> None:
     """Store these arrays, with their names, in the record of this name."""
-    whole.array_records[name] = named_array_record({key: np.asarray(a) for key, a in arrays.items()})
+    content.array_records[name] = named_array_record({key: np.asarray(a) for key, a in arrays.items()})
 
 
-def named_in(whole: Content, name: str) -> Arrays | None:
+def named_in(content: Content, name: str) -> Arrays | None:
     """Return the arrays in the record of this name, by their own names, or None if there is no such record."""
-    found = whole.array_records.get(name)
+    found = content.array_records.get(name)
     if found is None:
         return None
     return {key: files.from_npy(a.data) for key, a in found.items()}

@@ -45,7 +45,7 @@ def inbox(tmp_path, heard):
             do = next(following, None)
             made.close() if do is None else do()
 
-        made = Inbox(folder, interval=0.01, say=heard.append, on_wait=on_wait, **more)
+        made = Inbox(folder, interval=0.01, report=heard.append, on_wait=on_wait, **more)
         return made
 
     return make

@@ -78,14 +78,16 @@ class StartIteration(BlockLanczos):
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
-    def answer(arrays: Arrays, data: LocalData, memory: Arrays, *, say: bool = True) -> tuple[Arrays, Arrays]:
+    def answer(
+        arrays: Arrays, data: LocalData, memory: Arrays, *, send_projector: bool = True
+    ) -> tuple[Arrays, Arrays]:
         """Return a client's answer in the first phase, and its memory.
 
         The answer is the client's top components, or the projection of B onto them. If `say` is False, the
         client has weight 0.
         """
         w = 0.0
-        if say:
+        if send_projector:
             w = client_weight(arrays, data)
         if "B" not in arrays:
             V, values = data.leading_eigenpairs(held_out.directions_to_send(arrays, data))
@@ -336,7 +338,7 @@ class Personalized(Iterative[S]):
         if state.start is None:
             rest = {**self._number_for_each_client("own"), **samples, **self.extra_broadcast(state)}
             return {"U": state.U, "b": state.probe.b, **rest}
-        k = self._number_for_each_client("k", beside=state.U.shape[1], most=len(state.U))
+        k = self._number_for_each_client("k", extra=state.U.shape[1], most=len(state.U))
         if self.init == "projection":
             return {**k, "B": state.start.block, **samples}
         return {**k, "scaled": np.array(self.init == "qu"), **samples}
@@ -423,7 +425,7 @@ class Personalized(Iterative[S]):
         # The status does not depend on residuals, because shared components are not eigenvectors.
         return model.status
 
-    def _number_for_each_client(self, name: str, *, beside: int = 0, most: int | None = None) -> Arrays:
+    def _number_for_each_client(self, name: str, *, extra: int = 0, most: int | None = None) -> Arrays:
         """Return the arrays of a message that give each client its number of local components plus `beside`.
 
         `name` is the key of this number, or of the table of numbers by client. No number exceeds `most`. If
@@ -431,12 +433,12 @@ class Personalized(Iterative[S]):
         """
         own = self.local_components
         if isinstance(own, str):
-            most = min(beside + held_out.MOST, most or beside + held_out.MOST)
-            numbers = {name: np.array(most), "own": np.array(most - beside)}
+            most = min(extra + held_out.MOST, most or extra + held_out.MOST)
+            numbers = {name: np.array(most), "own": np.array(most - extra)}
             return {held_out.AUTO: np.array(True), **numbers}
         if not isinstance(own, Mapping):
-            return {name: np.array(min(beside + own, most or beside + own))}
-        widths = {client: min(beside + r, most or beside + r) for client, r in own.items()}
+            return {name: np.array(min(extra + own, most or extra + own))}
+        widths = {client: min(extra + r, most or extra + r) for client, r in own.items()}
         return apart.table_arrays(name, widths)
 
     def _check_auto(self, word: str) -> None:

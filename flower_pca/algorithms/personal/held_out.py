@@ -266,15 +266,15 @@ def count_directions(data: LocalData, most: int) -> tuple[int, dict[str, Array]]
     return 0, {"noise": np.array(whole), "columns": columns}
 
 
-def count_clear_directions(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
+def count_clear_directions(data: LocalData, U: Array, noise: Mapping[str, Array]) -> int:
     """Return the number of directions of U that are clear in held-out rows, given the noise that `count_directions` found."""
     along, below = [], []
     for part, rest in folds.leave_one_out(fixed.fixed_parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
         squares = np.sum(Z * part.matmat(Z), axis=0)
         along.append(squares / part.n)
-        below.append(beside["columns"] @ Z**2)
-    least = np.maximum(beside["noise"][:, None], below)
+        below.append(noise["columns"] @ Z**2)
+    least = np.maximum(noise["noise"][:, None], below)
     return int(np.sum(clear_directions(np.array(along), least)))
 
 

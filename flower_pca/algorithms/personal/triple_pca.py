@@ -131,16 +131,16 @@ class ClientRows:
         nothing = np.zeros(self.X.shape, dtype=bool)
         return self.mark_outliers(W, T, nothing, cut * self.noise(W, T))
 
-    def next_fit(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
+    def next_fit(self, previous: Fit, U: Array, local_count: int, cut: float, *, local_steps: int = 0) -> Fit:
         """Return the next fit for U: new local components from the rows without outliers, and then new outliers."""
-        clean, span = self.without_outliers(before), deflation.WHOLE
+        clean, span = self.without_outliers(previous), deflation.WHOLE
         if local_steps:
-            span = deflation.span_of_rows(clean, U.shape[1] + own, {})
-        start = before.W[:, U.shape[1] :]
-        V = deflation.local_basis(clean, U, own, steps=local_steps, start=start, span=span)
+            span = deflation.span_of_rows(clean, U.shape[1] + local_count, {})
+        start = previous.W[:, U.shape[1] :]
+        V = deflation.local_basis(clean, U, local_count, steps=local_steps, start=start, span=span)
         W = np.hstack([U, V])
         T = clean.scores(W)
-        return self.mark_outliers(W, T, before.far, cut * self.noise(W, T))
+        return self.mark_outliers(W, T, previous.far, cut * self.noise(W, T))
 
     def without_outliers(self, fit: Fit) -> LocalData:
         """Return the rows with outliers and missing values replaced by L."""
@@ -150,13 +150,13 @@ class ClientRows:
         """Return the rows with outliers and missing values replaced by L, as an array."""
         return np.where(fit.far | self.gaps, fit.L, self.X)
 
-    def mark_outliers(self, W: Array, T: Array, before: Array, limit: Array) -> Fit:
+    def mark_outliers(self, W: Array, T: Array, previous: Array, limit: Array) -> Fit:
         """Return the fit TW' with its outliers, which are the entries whose residual exceeds `limit`.
 
         For entries that were outliers before, a share of `limit` is enough.
         """
         sizes = np.abs(self.X - T @ W.T)
-        far = np.where(before, sizes > _BACK_SHARE * limit, sizes > limit)
+        far = np.where(previous, sizes > _BACK_SHARE * limit, sizes > limit)
         return Fit(W, T, far & ~self.gaps, limit)
 
     def noise(self, W: Array, T: Array) -> Array:
@@ -380,7 +380,7 @@ class TriplePCA(ExactPerPCA):
         rows, cut = ClientRows.of_client(data), float(arrays["cut"])
         if "k" in arrays:
             say = rows.has_enough_rows(int(arrays["k"]))
-            return StartIteration.answer(arrays, rows.without_outliers(rows.first_fit(cut)), memory, say=say)
+            return StartIteration.answer(arrays, rows.without_outliers(rows.first_fit(cut)), memory, send_projector=say)
         U, w = arrays["U"], client_weight(arrays, data)
         if not rows.has_enough_rows(U.shape[1] + int(arrays["own"])):
             none = dict.fromkeys(("f", "w", "probed"), np.array(0.0))
@@ -500,15 +500,15 @@ def unpack_fit(rows: ClientRows, memory: Arrays) -> Fit | None:
     return Fit(memory["W"], memory["T"], far, np.zeros(d))
 
 
-def _lacks_shared(clean: LocalData, shared: int, own: int, explained: float) -> bool:
+def _lacks_shared(clean: LocalData, shared: int, local: int, explained: float) -> bool:
     """Return whether the rows do not contain the shared components.
 
     They do not if U explains less than half of what the same number of free components would explain in
     addition to the local components.
     """
-    values = clean.leading_eigenpairs(shared + own)[1]
+    values = clean.leading_eigenpairs(shared + local)[1]
     most = float(values.sum())
-    more = float(values[own:].sum())
+    more = float(values[local:].sum())
     return most - explained > max(0.5 * more, _ROUNDING * most)
 
 

@@ -81,17 +81,17 @@ def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
     return weak_rows(W, Q) | bad_rows(W, seen, BAD)
 
 
-def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
+def find_undetermined(is_outlier: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
     """Return the indices of the undetermined rows, and of the bad rows among them.
 
     `off` contains the distances of entries from the low-rank part. An entry is clean if its distance is at
     most `far`. Q is an orthonormal basis of the row space of the low-rank part, and `gaps` are the positions
     of missing values.
     """
-    clean = off <= far
+    clean = is_outlier <= far
     clean.reshape(-1)[gaps] = False
     W = clean.astype(np.float64)
-    lacking = np.bincount(gaps // len(Q), minlength=len(off))
+    lacking = np.bincount(gaps // len(Q), minlength=len(is_outlier))
     seen = len(Q) - lacking
     weak = unsound_rows(W, Q, seen)
     return np.flatnonzero(weak), np.flatnonzero(weak & bad_rows(W, seen))

@@ -204,18 +204,18 @@ class Policy:
                 f"answer with the means of all nodes in their place could reveal single rows. {remedy}"
             )
 
-    def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
+    def without_local_results(self, request: wire.Request, answer: Arrays, d: int | None) -> Arrays:
         """Return an answer without the node's own results, unless the rules share them or masks hide them."""
         if self._rules.share_local or request.stage == messages.STAGE:
-            return up
+            return answer
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
-        shown = dict(up)
-        for name in (name for name in up if parts[name].own):
+        shown = dict(answer)
+        for name in (name for name in answer if parts[name].own):
             # The server refuses answers with missing parts or unexpected shapes, so zeros replace the part. A part of
             # open size becomes empty.
-            shown[name] = np.zeros_like(up[name])
+            shown[name] = np.zeros_like(answer[name])
             if parts[name].open:
-                shown[name] = up[name][:, :0]
+                shown[name] = answer[name][:, :0]
         return shown
 
     def reason_to_decline(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:

@@ -112,17 +112,17 @@ def log_profile(rules: Rules, context: Context | None) -> None:
         log.warning("The rules of this node are weaker than the profile %s. %s", rules.profile, words)
 
 
-def _is_stricter(name: str, own: Any, set_by: Any) -> bool:
+def _is_stricter(name: str, value: Any, set_by: Any) -> bool:
     if name == "allow":
-        return not any_compares_rows(own)
+        return not any_compares_rows(value)
     if name in ("share_names", "allow_noise", "allow_sparse_columns"):
-        return own is False
+        return value is False
     if name == "masked_only":
-        return own is True
-    if own is None:
+        return value is True
+    if value is None:
         return False
-    rises = name in _RISING and own > (set_by or 0)
-    return rises or (name in _FALLING and (set_by is None or own < set_by))
+    rises = name in _RISING and value > (set_by or 0)
+    return rises or (name in _FALLING and (set_by is None or value < set_by))
 
 
 def any_compares_rows(names: Any) -> bool:

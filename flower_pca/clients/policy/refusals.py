@@ -72,7 +72,7 @@ def _kind_of_error(error: Exception) -> str:
 
 
 def refusal_reply(
-    error: Exception, config: wire.Config, key: int, *, hides_reasons: bool, about: wire.Config | None = None
+    error: Exception, config: wire.Config, key: int, *, hides_reasons: bool, description: wire.Config | None = None
 ) -> wire.Config:
     """Return the reply of a node that cannot answer a message.
 
@@ -90,7 +90,7 @@ def refusal_reply(
         for_good = (*for_good, ProtocolError)
     if not isinstance(number, int):
         number = -1
-    return wire.refusal(text, number, key, about, lasting=isinstance(error, for_good))
+    return wire.refusal(text, number, key, description, lasting=isinstance(error, for_good))
 
 
 @contextmanager

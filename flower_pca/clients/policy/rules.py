@@ -407,15 +407,15 @@ class Rules:
         checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
 
     @classmethod
-    def with_changes(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
+    def with_changes(cls, rules: Rules | None, changes: Mapping[str, Any]) -> Rules:
         """Return `rules`, or the default rules if it is None, after replacing the values of the rules in `given`."""
-        checks.parameters("A node", given, [f.name for f in fields(cls)])
+        checks.parameters("A node", changes, [f.name for f in fields(cls)])
         own = rules or cls()
-        if not given:
+        if not changes:
             return own  # A copy of the rules would have to read the key files again.
-        settings = {key: value for key, value in given.items() if key != "profile"}
-        name = given.get("profile", own.profile)
-        if "profile" in given:
+        settings = {key: value for key, value in changes.items() if key != "profile"}
+        name = changes.get("profile", own.profile)
+        if "profile" in changes:
             of_own = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
             # Rules that differ from their defaults count as given.
             changed = {key: value for key, value in of_own.items() if value != getattr(cls, key)}

@@ -74,7 +74,7 @@ _FEW_ROWS: Final = (
 _NEAR: Final = 1e-6  # the tolerance for rounding errors in whole coefficients
 
 
-def revealing_columns(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, str]:
+def revealing_columns(data: LocalData, rules: Rules, cache_path: Path | None = None) -> dict[str, str]:
     """Return the columns that no run may use, because they reveal fewer than min_rows rows and no rule allows them.
 
     Each column is mapped to the names in its combination, as text. If a column reveals few rows alone, this text is
@@ -114,11 +114,11 @@ def revealing_columns(data: LocalData, rules: Rules, kept: Path | None = None) -
         return found
 
     def remembered() -> dict[str, str]:
-        if kept is None:
+        if cache_path is None:
             return look()
         about = [__version__, f"{data.fingerprint():x}", data.n, data.d, data.names, rules.min_rows, sorted(allowed)]
         key = hashlib.blake2b(json.dumps(about).encode(), digest_size=16).hexdigest()
-        return _cached_result(kept, key, look)
+        return _cached_result(cache_path, key, look)
 
     return data.measured.cached(("small cells", rules.min_rows, allowed), remembered)
 
@@ -138,7 +138,7 @@ def _cached_result(path: Path, key: str, look: Callable[[], dict[str, str]]) -> 
 
 
 def refuse_revealing(
-    data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = None, *, barred: Collection[str] = ()
+    data: LocalData, wanted: LocalData, rules: Rules, cache_path: Path | None = None, *, barred: Collection[str] = ()
 ) -> None:
     """Refuse a run that asks for columns that reveal fewer than min_rows rows. Only the node's log names them.
 
@@ -156,10 +156,10 @@ def refuse_revealing(
         The columns that revealed few rows in an earlier version of the rows, to which people have been added since.
     """
     allowed = _allowed_columns(rules)
-    found = {name: name for name in barred if name not in allowed} | revealing_columns(data, rules, kept)
+    found = {name: name for name in barred if name not in allowed} | revealing_columns(data, rules, cache_path)
     if not {*(wanted.names or ())} <= {*(data.names or ())}:
         # The run asks for columns that the node's table does not have, such as levels that occur only at other nodes.
-        found = found | revealing_columns(wanted, rules, kept)
+        found = found | revealing_columns(wanted, rules, cache_path)
     names = labels.column_names(wanted.names, wanted.d)
     if refused := [name for name in names if name in found]:
         logging.getLogger("flwr").warning(
@@ -185,10 +185,10 @@ def _allowed_columns(rules: Rules) -> Collection[str]:
     return ()
 
 
-def _columns_at(data: LocalData, places: list[int]) -> Array:
+def _columns_at(data: LocalData, positions: list[int]) -> Array:
     """Return the columns at these positions, for all rows."""
     # The rows are read block by block, because they may be memory-mapped and a full copy may not fit in memory.
-    return np.concatenate([block[:, places] for block in data.blocks()])
+    return np.concatenate([block[:, positions] for block in data.blocks()])
 
 
 def _rare_columns(data: LocalData, least: int) -> list[int]:
@@ -256,14 +256,14 @@ def _columns_with_gaps(data: LocalData) -> list[int]:
     return np.flatnonzero(seen < data.n).tolist()
 
 
-def _combinations(data: LocalData, places: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
+def _combinations(data: LocalData, positions: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
     """Yield combinations of columns that have the same value in all but fewer than `least` rows.
 
     The positions in a combination count `places` first, and then the missing values of the columns in `gaps`.
     """
-    if len(places) + len(gaps) < 2:
+    if len(positions) + len(gaps) < 2:
         return
-    codes = _columns_at(data, places).astype(np.float64)
+    codes = _columns_at(data, positions).astype(np.float64)
     # All missing values of a column get the same replacement, the column's mean.
     there = np.isnan(codes)
     codes[there] = np.broadcast_to(np.nanmean(codes, axis=0), codes.shape)[there]

@@ -120,7 +120,7 @@ class Ledger:
             "left": list(self.left),
         }
 
-    def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, lots: bool = False) -> None:
+    def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, allowed_lots: bool = False) -> None:
         """Record a sum with these nodes: in a group that contains them, or in a new group if the limits allow one.
 
         Parameters
@@ -157,7 +157,7 @@ class Ledger:
         fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here) - gone) <= losses]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
-            self._require_allowed_lot(lots, self.groups[found])
+            self._require_allowed_lot(allowed_lots, self.groups[found])
             self.groups[found].missing = self.groups[found].absentees(here) - gone
             self.groups[found].epoch = self.epoch
             return
@@ -169,11 +169,11 @@ class Ledger:
                 "member, reveals answers of the nodes that are in only one of two sums. Start the run with the same "
                 "nodes as before, or ask the node's operator to raise max-groups."
             )
-        self._require_allowed_lot(lots, None)
+        self._require_allowed_lot(allowed_lots, None)
         self.groups.append(SummedGroup(here, epoch=self.epoch))
 
-    def _require_allowed_lot(self, lots: bool, own: SummedGroup | None) -> None:
-        if lots and any(group.epoch == self.epoch for group in self.groups if group is not own):
+    def _require_allowed_lot(self, allowed_lots: bool, peers: SummedGroup | None) -> None:
+        if allowed_lots and any(group.epoch == self.epoch for group in self.groups if group is not peers):
             raise RefusalError(
                 "This node has already taken part in sums with other nodes, and nobody has been added to its rows "
                 "since. The difference of two sums over the same rows would reveal the answers of the nodes that are "
@@ -375,7 +375,7 @@ class Account:
                 for ledger in ledgers:
                     # As long as the server cannot learn the sum, the check uses a copy, so that nothing is recorded.
                     found = ledger if reveals else copy.deepcopy(ledger)
-                    found.admit(present, most=rules.group_limits, lots=rules.min_change is not None)
+                    found.admit(present, most=rules.group_limits, allowed_lots=rules.min_change is not None)
 
         if named and rules.keeps_ledger:
             # Groups are checked only with trusted keys. Otherwise, a server could invent the peers of a group.
@@ -401,7 +401,7 @@ class Account:
                 for ledger in ledgers:
                     ledger.beyond += 1
 
-    def count_answer(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
+    def count_answer(self, request: wire.Request, data: LocalData | Stream, answer: Arrays) -> None:
         """Count an answer in the ledgers. Refuse it if, with all earlier answers, it would reveal more than allowed."""
         if not self._rules.keeps_ledger:
             return
@@ -413,7 +413,7 @@ class Account:
         with self._open_ledgers() as ledgers:
             for ledger in ledgers:
                 self._count_noise(ledger, request)
-                self._count_columns(ledger, stage, request, data, up)
+                self._count_columns(ledger, stage, request, data, answer)
 
     def _count_noise(self, ledger: Ledger, request: wire.Request) -> None:
         most = self._rules.total_budget
@@ -427,7 +427,7 @@ class Account:
             )
 
     def _count_columns(
-        self, ledger: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
+        self, ledger: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, answer: Arrays
     ) -> None:
         """Count the numbers in an answer, as columns of d numbers. Under masks, count the numbers in the sum.
 
@@ -436,13 +436,13 @@ class Account:
         """
         if (most := self._rules.max_columns) is None:
             return
-        d = data.d or _stream_columns(stage, request, up)
+        d = data.d or _stream_columns(stage, request, answer)
         parts = registry.STAGES[stage].parts(Message(messages.stage_arrays(request.arrays)), d)
         if request.stage == messages.STAGE:
             shapes = {name: [side or 0 for side in part.shape] for name, part in parts.items()}
             sizes = {name: math.prod(shape) for name, shape in shapes.items()}
         else:
-            sizes = {name: up[name].size for name in parts}
+            sizes = {name: answer[name].size for name in parts}
         numbers = [size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole]
         ledger.columns += -(-sum(numbers) // d)
         if ledger.columns > most:
@@ -452,10 +452,10 @@ class Account:
             )
 
 
-def _stream_columns(stage: str, request: wire.Request, up: Arrays) -> int:
+def _stream_columns(stage: str, request: wire.Request, answer: Arrays) -> int:
     """Return the number of columns of a stream's rows, inferred from the arrays of the message and of the answer."""
     sent, asks = messages.stage_arrays(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
-    arrays = (*sent.values(), *messages.stage_arrays(up).values())
+    arrays = (*sent.values(), *messages.stage_arrays(answer).values())
     blocks = [len(a) for a in arrays if a.ndim == 2]
     return max([1, *counts, *blocks])

@@ -35,7 +35,7 @@ _SHARED: Final = 1 / 4
 PLACE: Final = "place"  # the cache key under which a table keeps a digest of its file's path
 
 
-def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int]:
+def marks_of(data: LocalData, folder: Path, earlier_marks: list[list[int]]) -> list[int]:
     """Return the marks of a table: the mark of its file (or 0), of the whole table, and of its rows.
 
     If `before` contains marks with the same mark of the whole table, the function returns these marks. A restarted node
@@ -46,19 +46,19 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
     def made() -> list[int]:
         key, place = _key(folder), table.measured.cached(PLACE, lambda: 0)
         whole = _mark_of_table(table, key)
-        known = [marks for marks in before if marks[:2] == [place, whole]]
+        known = [marks for marks in earlier_marks if marks[:2] == [place, whole]]
         return known[0] if known else [place, whole, *_marks_of_rows(table, key)]
 
     return table.measured.cached("marks", made)
 
 
-def is_known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
+def is_known_in(folder: Path, data: LocalData, earlier_marks: list[list[int]]) -> bool:
     """Return whether a ledger in another folder, with the marks `before`, is for this file or exactly these rows."""
     table = data.all_columns
     place = table.measured.cached(PLACE, lambda: 0)
     # If the other folder has lost its key, no new key is made here, because that folder's node must notice the loss.
-    whole = _mark_of_table(table, _key(folder)) if before and has_key(folder) else 0
-    return any((place and place == known[0]) or whole == known[1] for known in before)
+    whole = _mark_of_table(table, _key(folder)) if earlier_marks and has_key(folder) else 0
+    return any((place and place == known[0]) or whole == known[1] for known in earlier_marks)
 
 
 def _mark_of_table(table: LocalData, key: bytes) -> int:
@@ -74,11 +74,11 @@ def have_common_rows(marks: list[int], others: list[int]) -> bool:
     return len(set(marks[2:]) & set(others[2:])) > _SHARED * fewest
 
 
-def with_table(marks: list[int], before: list[list[int]]) -> list[list[int]]:
+def with_table(marks: list[int], earlier_marks: list[list[int]]) -> list[list[int]]:
     """Return the marks of a ledger's tables after adding a table. Only the first and the newest tables are kept."""
-    if marks in before:
-        return before
-    return [*before[:1], *before[1:][-_TABLES + 2 :], marks]
+    if marks in earlier_marks:
+        return earlier_marks
+    return [*earlier_marks[:1], *earlier_marks[1:][-_TABLES + 2 :], marks]
 
 
 def digest_of_path(path: str | os.PathLike[str]) -> int:

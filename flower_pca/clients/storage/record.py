@@ -65,10 +65,10 @@ class RunRecord:
         self._days, self._context = rules.record_days, context
         self._data = folders.data_name_of(rules.data_name, folders.partition_of(context))
 
-    def record_answer(self, config: Mapping[str, Any], d: int | None, stage: str, up: Arrays) -> None:
+    def record_answer(self, config: Mapping[str, Any], d: int | None, stage: str, answer: Arrays) -> None:
         """Record a message that the node is about to answer."""
         if self._folder is not None:
-            self._add_line(config, d, stage, size=nbytes(up), ended=f"answered {stage}")
+            self._add_line(config, d, stage, size=nbytes(answer), ended=f"answered {stage}")
 
     def record_refusal(self, config: Mapping[str, Any], words: str) -> None:
         """Record a refused message. If the record cannot be written, log this and raise no error."""
@@ -165,9 +165,9 @@ def _run_config_as_text(run_config: Mapping[str, Any]) -> str:
     return safe_for_log(json.dumps(dict(run_config), default=str)) if run_config else ""
 
 
-def _with_name(listed: str, name: str) -> str:
+def _with_name(names: str, name: str) -> str:
     """Return a comma-separated list with one more name, unless the list already contains it."""
-    there = listed.removeprefix("'").split(", ") if listed else []
+    there = names.removeprefix("'").split(", ") if names else []
     cleaned = safe_for_log(name)
     return ", ".join([*there, cleaned] if cleaned and cleaned not in there else there)
 

@@ -84,9 +84,9 @@ class ReleasedVersion:
         key = secrets.token_bytes(32)
         return cls(number, key, whole_digest(data, key), data)
 
-    def with_added_rows(self, given: LocalData, lot: Array, rules: Rules) -> ReleasedVersion:
+    def with_added_rows(self, table: LocalData, positions: Array, rules: Rules) -> ReleasedVersion:
         """Return the next version: the rows of this version, followed by the given rows at the positions in `lot`."""
-        had, new = self.data.stored_array(), given.stored_array()[lot]
+        had, new = self.data.stored_array(), table.stored_array()[positions]
         if self.data.sparse:
             from scipy import sparse
 
@@ -94,8 +94,8 @@ class ReleasedVersion:
         else:
             values = np.concatenate([had, new])
         assert self.data.table.ids is not None
-        assert given.table.ids is not None
-        ids = (*self.data.table.ids, *(given.table.ids[i] for i in lot.tolist()))
+        assert table.table.ids is not None
+        ids = (*self.data.table.ids, *(table.table.ids[i] for i in positions.tolist()))
         rows = Table(values, self.data.names, self.data.table.words, ids=ids, coded=self.data.table.coded)
         # The new version has no digest of the node's file, because a row may have changed in the file but not in the
         # copy.
@@ -309,23 +309,23 @@ def _released_version(place: Path, entries: Ledger) -> ReleasedVersion | None:
     return version
 
 
-def _addable_positions(rules: Rules, given: LocalData, version: ReleasedVersion) -> Array | None:
+def _addable_positions(rules: Rules, table: LocalData, version: ReleasedVersion) -> Array | None:
     """Return the positions of the given rows that can be added to a version, or None if the rules do not allow this."""
     least, had = rules.min_change, version.data
-    if least is None or rules.id_column is None or given.table.ids is None or had.table.ids is None:
+    if least is None or rules.id_column is None or table.table.ids is None or had.table.ids is None:
         return None
-    if _text_of_columns(given) != _text_of_columns(had) or given.sparse != had.sparse or given.dtype != had.dtype:
+    if _text_of_columns(table) != _text_of_columns(had) or table.sparse != had.sparse or table.dtype != had.dtype:
         return None
-    known, there = set(had.table.ids), set(given.table.ids)
+    known, there = set(had.table.ids), set(table.table.ids)
     rows = set(row_digests(had, version.key).tolist())
-    places = np.array([i for i, name in enumerate(given.table.ids) if name not in known], dtype=np.int64)
-    mine = row_digests(given, version.key)
+    places = np.array([i for i, name in enumerate(table.table.ids) if name not in known], dtype=np.int64)
+    mine = row_digests(table, version.key)
     # A person whose row is already in the copy may have a new id, so this person does not count as new. Each id that
     # has disappeared may also be a person with a new id, so it reduces the count by one.
-    new = {given.table.ids[i] for i in places.tolist() if int(mine[i]) not in rows}
+    new = {table.table.ids[i] for i in places.tolist() if int(mine[i]) not in rows}
     if len(new) - len(known - there) < least:
         return None
-    added = Table(given.stored_array()[places], given.names, given.table.words, coded=given.table.coded)
+    added = Table(table.stored_array()[places], table.names, table.table.words, coded=table.table.coded)
     lot = LocalData(added, who=checks.NODE, missing=True)
     few_gaps = any(small_cells.has_few_gaps(data, rules.min_rows) for data in (had, lot))
     if small_cells.revealing_columns(lot, rules) or (rules.missing == "mean" and few_gaps):
@@ -335,12 +335,12 @@ def _addable_positions(rules: Rules, given: LocalData, version: ReleasedVersion)
     return places
 
 
-def _has_same_rows(given: LocalData, version: ReleasedVersion) -> bool:
+def _has_same_rows(table: LocalData, version: ReleasedVersion) -> bool:
     """Return whether the given rows are the rows of a version, in any order, precision or storage."""
     had = version.data
-    if _text_of_columns(given) != _text_of_columns(had):
+    if _text_of_columns(table) != _text_of_columns(had):
         return False
-    mine, theirs = (np.sort(row_digests(rows, version.key)) for rows in (given, had))
+    mine, theirs = (np.sort(row_digests(rows, version.key)) for rows in (table, had))
     return bool(np.array_equal(mine, theirs))
 
 

@@ -225,7 +225,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
 
 def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | None) -> AnyRun:
     """Return a run that first asks all nodes for the names of their columns, and then requests columns by name."""
-    from flower_pca.stages.agreed import RunOnAgreedColumns, Naming
+    from flower_pca.stages.agreed import Naming, RunOnAgreedColumns
 
     def pca_of_columns(columns: tuple[str, ...], found: Coding) -> AnyRun:
         return run(config.with_coding(found, columns), judged=judged, init=init)
@@ -246,7 +246,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
 
     The chosen columns are variants that pass the filters, or highly variable genes.
     """
-    from flower_pca.stages.chosen import RunOnChosenColumns, Columns, SummedCountsAndMeans, CountsAndMeans
+    from flower_pca.stages.chosen import Columns, CountsAndMeans, RunOnChosenColumns, SummedCountsAndMeans
     from flower_pca.stages.gene_sums import GeneSums
     from flower_pca.stages.hardy_weinberg import HardyWeinberg
 

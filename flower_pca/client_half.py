@@ -20,7 +20,7 @@ from flower_pca.base.linalg import Array, random_block
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.kinds import require_finite
-from flower_pca.core.layer import NOBODY, Layer, Sayings, ClientIdentity, Work
+from flower_pca.core.layer import NOBODY, ClientIdentity, Layer, Sayings, Work
 from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages

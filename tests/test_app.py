@@ -31,7 +31,7 @@ from flower_pca import (
     simulate,
     strategies,
 )
-from flower_pca.base.options import with_advice_written, option
+from flower_pca.base.options import option, with_advice_written
 from flower_pca.blocks import source
 from flower_pca.data import reading, sources
 

@@ -10,7 +10,7 @@ from builders import Array, sine
 
 from flower_pca import MedianPCA, simulate
 from flower_pca.base import linalg
-from flower_pca.base.linalg import weighted_median, median_of_points, median_of_spans
+from flower_pca.base.linalg import median_of_points, median_of_spans, weighted_median
 
 pytestmark = pytest.mark.usefixtures("lines")
 D, NODES, BAD, K = 12, 20, 8, 2

@@ -16,9 +16,9 @@ from flower_pca.base.options import (
     Sentence,
     advice_to_fill,
     in_run_config,
-    with_advice_written,
     marks_of,
     option,
+    with_advice_written,
 )
 from flower_pca.commands import common
 from flower_pca.names.columns import unusable_columns_error

@@ -46,7 +46,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import OTHER_SERVER, ConfigError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, SubspaceMovement, Progress, mixed_with_other_directions
+from flower_pca.core.algorithm import Iterative, Progress, SubspaceMovement, mixed_with_other_directions
 from flower_pca.core.kinds import BASIS, POSITIVE, STEPS, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays

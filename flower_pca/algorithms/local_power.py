@@ -17,11 +17,11 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import (
     Iterative,
-    SubspaceMovement,
     Progress,
+    SubspaceMovement,
+    mixed_with_other_directions,
     ritz_step,
     scale_up_to_all_rows,
-    mixed_with_other_directions,
 )
 from flower_pca.core.kinds import BLOCK, FLAG, ROWS, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model

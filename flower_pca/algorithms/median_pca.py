@@ -15,7 +15,7 @@ import numpy as np
 from flower_pca.algorithms.one_shot import Average, OneShotState
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Outcome, Status
-from flower_pca.base.linalg import Array, weighted_median, median_of_points, median_of_spans
+from flower_pca.base.linalg import Array, median_of_points, median_of_spans, weighted_median
 from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack_answer

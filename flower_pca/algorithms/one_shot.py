@@ -102,7 +102,7 @@ class Average(Algorithm[OneShotState]):
         return total
 
     def server(self, state: OneShotState, total: Any, answered: frozenset[int]) -> OneShotState:
-        stack = total.whole()
+        stack = total.matrix()
         # One additional column shows the gap in the spectrum. If the stack has too few columns, `leading` would add
         # an arbitrary column, which would not show the gap.
         beside = stack.shape[1] > state.width and len(stack) > state.width

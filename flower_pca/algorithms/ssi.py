@@ -19,7 +19,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress, ritz_step, mixed_with_other_directions
+from flower_pca.core.algorithm import Iterative, Progress, mixed_with_other_directions, ritz_step
 from flower_pca.core.hidden import RandomTraces
 from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model

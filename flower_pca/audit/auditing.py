@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from flower_pca import assembly
-from flower_pca.audit.attack import CONDITIONS, Attack, minimum_norm, independent_numbers, symmetric_minimum_norm
+from flower_pca.audit.attack import CONDITIONS, Attack, independent_numbers, minimum_norm, symmetric_minimum_norm
 from flower_pca.audit.found import Audit
 from flower_pca.audit.view import Convergence, Leak, Pair, ServerView, pair_of_sums
 from flower_pca.base import checks, linalg

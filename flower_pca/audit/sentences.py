@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from flower_pca import registry
-from flower_pca.audit.served import served_row_comparers, has_noise, kinds_of_answers, allows_peaks, reason_not_served
+from flower_pca.audit.served import allows_peaks, has_noise, kinds_of_answers, reason_not_served, served_row_comparers
 from flower_pca.base import labels
 from flower_pca.clients.policy import promises, small_cells
 from flower_pca.clients.policy.rules import TELLS, Rules, allowed_names

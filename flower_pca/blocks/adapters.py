@@ -17,10 +17,10 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import in_one_line
 from flower_pca.blocks.compressed import (
     CompressedRows,
-    without_duplicates,
-    is_compressed,
     csr_pieces,
+    is_compressed,
     with_sparse_columns,
+    without_duplicates,
 )
 from flower_pca.blocks.groups import RowGroups, is_grouped
 from flower_pca.blocks.loader import LoaderRows, is_loader
@@ -28,16 +28,16 @@ from flower_pca.blocks.source import (
     Blocks,
     Place,
     Stored,
+    all_rows,
+    as_computing_block,
     cut_into_blocks,
     dtype_of,
-    supports_slices,
     is_sparse,
-    as_computing_block,
     rows_of_a_block,
     rows_of_a_piece,
-    all_rows,
+    supports_slices,
 )
-from flower_pca.blocks.tensors import tensor_as_array, is_tensor
+from flower_pca.blocks.tensors import is_tensor, tensor_as_array
 
 # If a block has at least this many rows, an array that is stored by columns is used without a copy. Blocks of wide
 # tables have fewer rows. If a wide table is stored by columns, a block consists of many short stretches of memory, and

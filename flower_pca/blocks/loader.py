@@ -12,7 +12,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks.source import Stored
-from flower_pca.blocks.tensors import tensor_as_array, is_tensor
+from flower_pca.blocks.tensors import is_tensor, tensor_as_array
 
 
 def is_loader(X: Any) -> bool:

@@ -16,7 +16,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters
-from flower_pca.blocks.source import Blocks, Stored, is_sparse, all_rows
+from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
 
 
 def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool = False) -> Any:

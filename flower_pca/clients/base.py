@@ -32,7 +32,7 @@ from flower_pca.clients import parties
 from flower_pca.clients.numpy_client import NumPyClient
 from flower_pca.clients.policy import limits, noised, promises, small_cells
 from flower_pca.clients.policy.policy import Policy
-from flower_pca.clients.policy.refusals import OPERATOR, RefusalError, translating_errors, refusal_reply
+from flower_pca.clients.policy.refusals import OPERATOR, RefusalError, refusal_reply, translating_errors
 from flower_pca.clients.policy.rules import ANY, Rules
 from flower_pca.clients.storage import elsewhere, folders, marks
 from flower_pca.clients.storage.folders import FileStore, RunMemory, StateStore
@@ -49,7 +49,7 @@ from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, seeded_dither, system_dither
 from flower_pca.masking.messages import SpentError
 from flower_pca.names import levels
-from flower_pca.names.columns import enumeration, missing_columns, mismatch_without_names, mismatch_of_subset
+from flower_pca.names.columns import enumeration, mismatch_of_subset, mismatch_without_names, missing_columns
 from flower_pca.names.table import Table
 from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, local_adjustment
 from flower_pca.rows.covariates import Covariates

@@ -221,7 +221,7 @@ def _rows_without_words(args: argparse.Namespace) -> tuple[list[Any], list[str]]
 
 def _read_files(args: argparse.Namespace) -> _ReadSites:
     from flower_pca.data import sources
-    from flower_pca.data.reading import names_matching, require_matches, file_stem
+    from flower_pca.data.reading import file_stem, names_matching, require_matches
 
     _, files = sources.files_of(args.data, "*", args.without)
     columns = split_names(args.columns)

@@ -26,7 +26,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import OTHER_CLIENT, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Part, BoundInputs
+from flower_pca.core.kinds import BoundInputs, Part
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MARGIN, Arrays, Stage
 from flower_pca.rows.frame import Frame, Moments

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import join_with_or, join_with_and
+from flower_pca.base.labels import join_with_and, join_with_or
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative

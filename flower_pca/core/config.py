@@ -330,7 +330,7 @@ class PCAConfig:
         def expand(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(made for name in names for made in categorical.get(name, (name,))))
 
-        changed: dict[str, Any] = {setting: spread(getattr(self, setting)) for setting in COVARIATES}
+        changed: dict[str, Any] = {setting: expand(getattr(self, setting)) for setting in COVARIATES}
         return replace(self, **changed)
 
     @property

@@ -21,15 +21,15 @@ from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.replies import (
     UnawaitedError,
-    check_first_reply,
     check_arrays,
+    check_first_reply,
+    client_title,
     columns_of,
     declined_by,
     name_of,
     names_showing_columns,
-    client_title,
 )
-from flower_pca.core.stage import Broadcast, Failure, TrafficMeter, Reply, Stage, Sum
+from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, TrafficMeter
 from flower_pca.names.columns import Heading
 
 

@@ -14,7 +14,7 @@ from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.blocks.groups import RowGroups, record_batches, is_number, is_single_precision, number_of_rows
+from flower_pca.blocks.groups import RowGroups, is_number, is_single_precision, number_of_rows, record_batches
 from flower_pca.data.gaps import with_gaps_as_nan
 from flower_pca.data.reading import (
     UnchangedFile,

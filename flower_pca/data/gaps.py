@@ -15,7 +15,7 @@ from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
-from flower_pca.blocks.source import Blocks, Stored, is_sparse, all_rows
+from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
 from flower_pca.data.reading import require_matches
 from flower_pca.names.table import Table
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean_name, describe_duplicate, describe_nameless, describe_difference
+from flower_pca.base.labels import clean_name, describe_difference, describe_duplicate, describe_nameless
 from flower_pca.base.options import option
 from flower_pca.base.shown import in_one_line, shown
 from flower_pca.blocks.source import is_sparse

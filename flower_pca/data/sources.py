@@ -29,19 +29,19 @@ from flower_pca.data.gaps import with_gaps_as_nan
 from flower_pca.data.plink import bed
 from flower_pca.data.reading import (
     file_ending,
+    file_stem,
     names_matching,
     no_rows_error,
     not_found_error,
     reading_file,
     require_matches,
-    file_stem,
     tuple_of_names,
 )
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.spreadsheets import excel
 from flower_pca.data.stores import h5, h5ad, zarr
 from flower_pca.data.surveys import sas, spss, stata
-from flower_pca.names.columns import Heading, enumeration, unusable_columns_error, position_of_majority
+from flower_pca.names.columns import Heading, enumeration, position_of_majority, unusable_columns_error
 from flower_pca.names.levels import source_of
 from flower_pca.names.table import Table
 

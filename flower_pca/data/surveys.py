@@ -103,7 +103,7 @@ def _read_survey(
             cells = (about.number_rows or 0) * (about.number_columns or 0)
             require_memory(file, max(_SIZE * cells, file.stat().st_size), max_gb)
             found = read(str(file), output_format="dict", encoding=encoding)[0]
-        except _errors(pyreadstat) as error:
+        except _reader_errors(pyreadstat) as error:
             raise _unreadable_error(file, rule, error) from error
     names = list(found)
     return table_of(file, names, [found[name] for name in names], wanted=columns, beside=beside, ids=ids, gaps=gaps)

@@ -20,11 +20,11 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean_name, count, is_missing
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.blocks.adapters import is_stored, as_blocks
+from flower_pca.blocks.adapters import as_blocks, is_stored
 from flower_pca.blocks.source import all_rows
 from flower_pca.core.config import COVARIATES
 from flower_pca.names.annotated import is_annotated
-from flower_pca.names.columns import ColumnNames, Heading, split_names, unusable_columns_error, position_of_majority
+from flower_pca.names.columns import ColumnNames, Heading, position_of_majority, split_names, unusable_columns_error
 from flower_pca.names.frames import text_of_label
 from flower_pca.names.levels import Coding
 from flower_pca.names.table import Table

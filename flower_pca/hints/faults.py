@@ -22,7 +22,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import with_advice_written, option
+from flower_pca.base.options import option, with_advice_written
 from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
 from flower_pca.hints.missing import codes_for_missing, suspicious_zeros

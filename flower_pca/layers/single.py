@@ -22,7 +22,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.kinds import Message
-from flower_pca.core.layer import Layer, ClientIdentity, Work
+from flower_pca.core.layer import ClientIdentity, Layer, Work
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import SINGLE

@@ -18,7 +18,7 @@ from flower_pca.core.kinds import Kind, Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
 from flower_pca.core.replies import check_first_reply as check_reply
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Arrays, Broadcast, Failure, TrafficMeter, Reply, Sum, nbytes
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, TrafficMeter, nbytes
 from flower_pca.masking import coverage, fixed, messages
 from flower_pca.masking.group import MaskingGroup
 from flower_pca.masking.messages import (
@@ -26,9 +26,9 @@ from flower_pca.masking.messages import (
     SIGNATURE,
     Phase,
     bytes_as_array,
-    strayed_clients,
-    reason_of_straying,
     reason_if_all_strayed,
+    reason_of_straying,
+    strayed_clients,
 )
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority_heading

@@ -27,15 +27,15 @@ from flower_pca.masking.dither import DitherSource, system_dither
 from flower_pca.masking.identity import NAME
 from flower_pca.masking.messages import (
     NOTHING,
-    SumConditions,
     Phase,
-    stage_memory,
-    next_course,
-    course_after_answer,
+    SumConditions,
     bytes_as_array,
+    course_after_answer,
+    next_course,
     require_valid_message,
-    texts_as_rows,
     rows_as_texts,
+    stage_memory,
+    texts_as_rows,
 )
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.masking.secrets import SetupSecrets

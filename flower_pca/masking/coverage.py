@@ -26,7 +26,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.messages import require_valid_message, texts_as_rows, rows_as_texts
+from flower_pca.masking.messages import require_valid_message, rows_as_texts, texts_as_rows
 from flower_pca.masking.primitives import KEY
 from flower_pca.masking.secrets import SetupSecrets
 from flower_pca.names.columns import enumeration

@@ -18,9 +18,9 @@ from flower_pca.masking.messages import (
     SIGNATURE,
     Phase,
     bytes_as_array,
-    texts_as_rows,
-    strayed_clients,
     rows_as_texts,
+    strayed_clients,
+    texts_as_rows,
 )
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.settings.masks import MaskedSums

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ConfigError, DataError, FlowerPCAError, ProtocolError
-from flower_pca.base.labels import INDEX, clean_name, describe_duplicate, join_with_and, describe_difference
+from flower_pca.base.labels import INDEX, clean_name, describe_difference, describe_duplicate, join_with_and
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, advice_to_read_apart, option, reader_argument
 from flower_pca.base.shown import shown

@@ -8,4 +8,4 @@ from flower_pca.plots.drawing import available, draw, figure, pictures_for_repor
 from flower_pca.plots.needs import Result, Shards
 from flower_pca.plots.pictures import PICTURES, Picture
 
-__all__ = ["PICTURES", "Picture", "Result", "Shards", "available", "draw", "figure", "telling", "with_rows"]
+__all__ = ["PICTURES", "Picture", "Result", "Shards", "available", "draw", "figure", "pictures_for_report", "with_rows"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.analysis.groups import distances, embed, shares, local_bases
+from flower_pca.analysis.groups import distances, embed, local_bases, shares
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array

@@ -2,4 +2,4 @@
 
 from flower_pca.report.page import pictures_as_html, write
 
-__all__ = ["pictures", "write"]
+__all__ = ["pictures_as_html", "write"]

@@ -44,8 +44,8 @@ from flower_pca.stages.site_share import (
     SITE_SHARE_BEFORE,
     hints_of_sites,
     names_of_shares,
-    number_of_sites,
     names_of_single_shares,
+    number_of_sites,
 )
 
 _EXPLAINED: Final = 4  # maximum number of explaining columns with shares in a table
@@ -459,10 +459,10 @@ class PCAResult:
             return labels.client_name(names, keys.get(place, place))
 
         def with_client_names(words: str) -> str:
-            return Sentence(_CLIENT_NUMBER.sub(name, marks_of(words)))
+            return Sentence(_CLIENT_NUMBER.sub(name_of_client, marks_of(words)))
 
-        status = replace(self.status, words=called(self.status.words))
-        decisions, hints = (tuple(map(called, sentences)) for sentences in (self.decisions, self.hints))
+        status = replace(self.status, words=with_client_names(self.status.words))
+        decisions, hints = (tuple(map(with_client_names, sentences)) for sentences in (self.decisions, self.hints))
         return replace(self, status=status, decisions=decisions, hints=hints)
 
     def at_site(self, site: int | str | Mapping[str, Array]) -> Self:

@@ -14,7 +14,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.personal.closing import OWN
-from flower_pca.algorithms.personal.triple_pca import Fit, ClientRows
+from flower_pca.algorithms.personal.triple_pca import ClientRows, Fit
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History

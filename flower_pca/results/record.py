@@ -28,7 +28,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.core.drive import Driven, Watcher
-from flower_pca.results.steps import Cause, TrackingResult, cause_of, cause_in_words
+from flower_pca.results.steps import Cause, TrackingResult, cause_in_words, cause_of
 from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.panel import SPE
 from flower_pca.tracking.state import TrackedStep, TrackState

@@ -59,7 +59,7 @@ class StartComponents(NamedTuple):
 # so they draw other columns.
 _FIRST_RESTART: Final = 1000
 
-Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
+Start: TypeAlias = "Array | PCAResult | StartComponents | str | os.PathLike[str]"
 
 
 def start_basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:

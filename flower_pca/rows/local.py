@@ -28,10 +28,10 @@ from flower_pca.rows.frame import (
     ImplicitRows,
     Moments,
     blocks_about_mean,
-    rows_in_frame,
     gram_saves_time,
-    product_in_frame,
     product_and_moments,
+    product_in_frame,
+    rows_in_frame,
 )
 from flower_pca.rows.gram import GramSum, has_few_stored, sparse_gram
 from flower_pca.rows.measured import Measured

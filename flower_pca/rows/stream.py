@@ -17,10 +17,10 @@ from flower_pca.base.shown import brief, shown
 from flower_pca.names.columns import (
     ColumnNames,
     Heading,
+    mismatch_of_subset,
+    mismatch_without_names,
     missing_columns,
     unusable_columns_error,
-    mismatch_without_names,
-    mismatch_of_subset,
 )
 from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps

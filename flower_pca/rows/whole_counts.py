@@ -19,7 +19,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.rows.by_columns import ColumnBlocks
 from flower_pca.rows.frame import Moments
-from flower_pca.rows.whole_numbers import digits_as_floats, carry_digits, digits_of
+from flower_pca.rows.whole_numbers import carry_digits, digits_as_floats, digits_of
 
 _EXACT: Final = 53  # maximum number of bits of a whole number that double precision holds exactly
 

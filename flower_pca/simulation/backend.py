@@ -35,7 +35,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.masking.dither import seeded_dither
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
-from flower_pca.rows.local import LocalData, FrameView
+from flower_pca.rows.local import FrameView, LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch
 

@@ -31,11 +31,11 @@ from flower_pca.rows.adjusted import hints_of_constant_columns, local_adjustment
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.backend import InProcessTransport, Ray, Shards, SimulationSettings, RunWatch
+from flower_pca.simulation.backend import InProcessTransport, Ray, RunWatch, Shards, SimulationSettings
 from flower_pca.simulation.sites import (
+    clients_of_tables,
     clients_with_results,
     common_column_order,
-    clients_of_tables,
     sites_of,
     with_hints,
 )

@@ -25,7 +25,7 @@ from flower_pca.names.columns import difference
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import ColumnPreparation
-from flower_pca.simulation.backend import Shards, SimulationSettings, RunWatch
+from flower_pca.simulation.backend import RunWatch, Shards, SimulationSettings
 from flower_pca.simulation.sites import clients_with_results, sites_of
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.vertical.rows import PartyColumns

@@ -23,7 +23,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray, SimulationSettings
-from flower_pca.simulation.cluster import actor_count, require_alive, ray_session
+from flower_pca.simulation.cluster import actor_count, ray_session, require_alive
 from flower_pca.simulation.shards import SimulationPlaces, place_shards
 
 if TYPE_CHECKING:

@@ -43,8 +43,8 @@ from flower_pca.stages.site_share import (
     SITE_SHARE,
     SITE_SHARE_BEFORE,
     SITES,
-    positions_by_name,
     has_no_site_means,
+    positions_by_name,
 )
 
 EXPLAINED: Final = Kind(

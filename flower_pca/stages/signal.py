@@ -72,8 +72,8 @@ from flower_pca.core.stage import KEY, Arrays, Stage, status_when
 from flower_pca.names.levels import source_of
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.factors import (
-    CovarianceSource,
     CovarianceOnSpan,
+    CovarianceSource,
     WholeCovariance,
     restoring_factors,
     weighted_basis,

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flower_pca import registry, run_config
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.options import Sentence, with_advice_written, option
+from flower_pca.base.options import Sentence, option, with_advice_written
 from flower_pca.base.shown import shown
 from flower_pca.hosting import EACH
 from flower_pca.report.live import watching

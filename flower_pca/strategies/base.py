@@ -42,7 +42,7 @@ from flower_pca.hints.repeats import without_repeated_hints
 from flower_pca.hints.units import hints_by_moments
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
-from flower_pca.results.start import StartComponents, Start
+from flower_pca.results.start import Start, StartComponents
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
 from flower_pca.strategies.exchange import log

@@ -19,7 +19,7 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.stage import Broadcast, Failure, Reply
 from flower_pca.hosting import messages as hosted
 from flower_pca.strategies.exchange import exchange, log
-from flower_pca.strategies.nodes import EXPIRED, Nodes, FailureRecord, kind_of
+from flower_pca.strategies.nodes import EXPIRED, FailureRecord, Nodes, kind_of
 from flower_pca.wire.records import Content
 
 

@@ -39,7 +39,7 @@ from flower_pca.masking import messages
 from flower_pca.results.left_out import site_fields
 from flower_pca.stages.opening import blames_start
 from flower_pca.strategies import memory
-from flower_pca.strategies.exchange import exchange, log, list_nodes
+from flower_pca.strategies.exchange import exchange, list_nodes, log
 from flower_pca.strategies.node_settings import NodeSettings
 from flower_pca.wire import records
 from flower_pca.wire.records import Content

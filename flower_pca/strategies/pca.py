@@ -23,7 +23,7 @@ from flower_pca.core.drive import Watcher
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
-from flower_pca.results.record import StepReporter, StepRecord
+from flower_pca.results.record import StepRecord, StepReporter
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import ScalingOnly

@@ -23,7 +23,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.tracking import columns
-from flower_pca.tracking.change import RecentBases, ChangeVerdict, QuietDistribution, StreamPosition
+from flower_pca.tracking.change import ChangeVerdict, QuietDistribution, RecentBases, StreamPosition
 from flower_pca.tracking.columns import BatchFigures, ColumnsSeen
 from flower_pca.tracking.season import AlarmPeriod
 

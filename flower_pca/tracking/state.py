@@ -18,7 +18,7 @@ from flower_pca.rows.stream import UNTOLD
 from flower_pca.tracking.change import largest_outside
 from flower_pca.tracking.columns import FIGURES as NAMED
 from flower_pca.tracking.columns import BatchFigures
-from flower_pca.tracking.panel import Detector, StepOutcome, FinishedStep, DetectorMemory
+from flower_pca.tracking.panel import Detector, DetectorMemory, FinishedStep, StepOutcome
 from flower_pca.tracking.solver import SubspaceSolver
 
 FIGURES: Final = (  # The figures of a step, by name.

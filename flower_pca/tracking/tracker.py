@@ -36,12 +36,12 @@ from flower_pca.core.kinds import (
 )
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add_answer
-from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_in_counts, shape_of_product, keeping_each
+from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_in_counts, keeping_each, shape_of_product
 from flower_pca.tracking.change import RecentBases
 from flower_pca.tracking.columns import ColumnsSeen
 from flower_pca.tracking.panel import Detector, DetectorMemory
 from flower_pca.tracking.solver import SubspaceSolver, orthogonal_columns
-from flower_pca.tracking.state import TrackState, largest_left_over, finished_step, with_probe, skip_step, step_of
+from flower_pca.tracking.state import TrackState, finished_step, largest_left_over, skip_step, step_of, with_probe
 
 SOLVERS: Final = ("krylov", "power")
 # These are the minimum values of the integer settings.

@@ -21,7 +21,7 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, ArrayRule, Kind, Part
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer, status_when, stack_answer
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer, stack_answer, status_when
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.opening import after_opening, block_or_drawn, lowest_precision, precision_flags
 from flower_pca.vertical.rows import PartyColumns

@@ -16,7 +16,7 @@ from flower_pca.names.columns import LONGEST, Heading
 from flower_pca.wire import packing, records
 from flower_pca.wire.kinds import EVALUATE, Config, fit_or_evaluate
 from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API, METRICS, NUM_EXAMPLES, layout_of_reply
-from flower_pca.wire.records import SPOKEN, VERSION, arrays_by_name, require_known_version, read_arrays, value_of
+from flower_pca.wire.records import SPOKEN, VERSION, arrays_by_name, read_arrays, require_known_version, value_of
 
 NO_KEY: Final = -1  # the key of a client without a partition-id
 # The keys of a node's name, and of the reason why it declines the alternative algorithm

@@ -39,10 +39,10 @@ from flower_pca.wire.records import (
     VERSION,
     VERSION_KEY,
     arrays_by_name,
-    require_known_version,
-    read_arrays,
-    value_of,
     name_in_config,
+    read_arrays,
+    require_known_version,
+    value_of,
 )
 
 _PARTS: Final = ("mean", "scale", "fill", "covariate_mean", "slopes", "grand", "sigma")

@@ -10,7 +10,7 @@ from by_hand import model
 from cases import every
 
 from flower_pca.base.history import Outcome
-from flower_pca.core.algorithm import Iterative, SubspaceMovement, Progress, scale_up_to_all_rows
+from flower_pca.core.algorithm import Iterative, Progress, SubspaceMovement, scale_up_to_all_rows
 
 EPS32 = float(np.finfo(np.float32).eps)
 

@@ -372,7 +372,7 @@ def side_by_side(blocks):
     stacked = linalg.SideBySide()
     for block in blocks:
         stacked.add(block)
-    return stacked.whole()
+    return stacked.matrix()
 
 
 @pytest.mark.parametrize("d", [3, 30])

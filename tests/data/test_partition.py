@@ -6,7 +6,7 @@ from cases import every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flower_pca.data.partition import PARTITIONS, label_column, deal, make_parts, site_names, sizes_by_weight
+from flower_pca.data.partition import PARTITIONS, deal, label_column, make_parts, site_names, sizes_by_weight
 from flower_pca.names.table import Table
 
 SPECS = {

@@ -10,7 +10,7 @@ from spoilt import ROWS
 
 from flower_pca import ConfigError, MaskedSums, make, registry, simulate, strategies
 from flower_pca.algorithms.ssi import SSI
-from flower_pca.masking.messages import NOTHING, stage_memory, next_course, course_after_answer
+from flower_pca.masking.messages import NOTHING, course_after_answer, next_course, stage_memory
 from flower_pca.masking.secrets import SetupSecrets
 from flower_pca.report import pages
 

@@ -13,7 +13,7 @@ from cases import every
 
 from flower_pca import ConfigError, cli, registry, simulate
 from flower_pca.audit import audit
-from flower_pca.audit.attack import Attack, minimum_norm, independent_numbers, symmetric_minimum_norm
+from flower_pca.audit.attack import Attack, independent_numbers, minimum_norm, symmetric_minimum_norm
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.stage import Stage
 

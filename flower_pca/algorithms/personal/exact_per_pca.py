@@ -33,7 +33,7 @@ import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.personal import deflation, held_out
-from flower_pca.algorithms.personal.base import Personalized, PersonalState, ThetaProbe, StartIteration, client_weight
+from flower_pca.algorithms.personal.base import Personalized, PersonalState, StartIteration, ThetaProbe, client_weight
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Outcome, Status

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import deflation, held_out
-from flower_pca.algorithms.personal.base import Personalized, PersonalState, ThetaProbe, StartIteration, client_weight
+from flower_pca.algorithms.personal.base import Personalized, PersonalState, StartIteration, ThetaProbe, client_weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import deflation, held_out
-from flower_pca.algorithms.personal.base import ThetaProbe, StartIteration, client_weight
+from flower_pca.algorithms.personal.base import StartIteration, ThetaProbe, client_weight
 from flower_pca.algorithms.personal.closing import ClosingState, PersonalClosing
 from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA, ExactState
 from flower_pca.algorithms.robust import base

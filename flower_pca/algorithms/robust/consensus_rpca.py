@@ -32,8 +32,8 @@ from flower_pca.algorithms.robust.base import (
     Robust,
     counts_message,
     counts_reply,
-    root_mean_square,
     ordinary_size,
+    root_mean_square,
     start_block,
 )
 from flower_pca.algorithms.robust.huber import Regression

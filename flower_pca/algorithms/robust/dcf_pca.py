@@ -20,10 +20,10 @@ from flower_pca.algorithms.robust.base import (
     Robust,
     counts_message,
     counts_reply,
+    ordinary_size,
     root_mean_square,
     row_blocks_with,
     scale_start,
-    ordinary_size,
     start_block,
 )
 from flower_pca.algorithms.robust.huber import Regression

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.algorithms.robust import proof, sizes
-from flower_pca.algorithms.robust.attempt import Attempt, AttemptPhase, Problem, relative_change, position_of_gap
+from flower_pca.algorithms.robust.attempt import Attempt, AttemptPhase, Problem, position_of_gap, relative_change
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.algorithms.robust.verdict import MOST_NOISE
 from flower_pca.base import linalg

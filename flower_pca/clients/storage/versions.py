@@ -43,7 +43,7 @@ from flower_pca.clients.storage.ledger import Ledger, open_ledger
 from flower_pca.clients.storage.marks import as_single_precision
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.local import LocalData, FrameView
+from flower_pca.rows.local import FrameView, LocalData
 from flower_pca.rows.stream import Stream
 
 _KIND: Final = "released rows of a node"

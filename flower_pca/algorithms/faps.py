@@ -364,7 +364,8 @@ class FAPS(Iterative[FAPSState]):
         checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")
         if self.penalty != "paper" and self._rule.values_to_send:
             raise ConfigError(
-                f"faps with penalty={self.penalty!r} does not use {', '.join(self._rule.values_to_send)}, because only the "
+                f"faps with penalty={self.penalty!r} does not use {', '.join(self._rule.values_to_send)}, "
+                f"because only the "
                 'paper\'s rule has these parameters. Leave them out, or use penalty="paper".'
             )
 

@@ -1,10 +1,10 @@
 """Krylov: federated block Lanczos with Rayleigh-Ritz, the default algorithm. The method is this package's own.
 
 The server keeps a basis Q, and a small matrix H that represents the products of C with Q. After every
-message, `_state_after_product` extends Q and H, solves the small eigenproblem, calls `_wanted_count_and_residual` for the number of
-components and their error, and computes the next block. Two methods handle special cases. `_is_certain`
-decides whether an eigenvalue may still be hidden. `_next_block` adds random columns if such an eigenvalue is
-possible, or if the Krylov space cannot grow.
+message, `_state_after_product` extends Q and H, solves the small eigenproblem, calls `_wanted_count_and_residual` for
+the number of components and their error, and computes the next block. Two methods handle special cases. `_is_certain`
+decides whether an eigenvalue may still be hidden. `_next_block` adds random columns if such an eigenvalue is possible,
+or if the Krylov space cannot grow.
 """
 
 from __future__ import annotations

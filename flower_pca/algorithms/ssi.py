@@ -77,7 +77,8 @@ class Averaging:
             return Averaging(who, again), Y if rows == n else np.asarray(Y * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
-        # `known_product` is scaled to all n rows, but the average contains unscaled sums, over `before` rows on average.
+        # `known_product` is scaled to all n rows, but the average contains unscaled sums, over `before` rows on
+        # average.
         past = (1.0 - now.latest_weight) * known_product() * (before / n)
         Y = past + now.latest_weight * total["Y"]
         rows = (1.0 - now.latest_weight) * before + now.latest_weight * rows

@@ -82,7 +82,7 @@ class UnusualRow(NamedTuple):
 
 @dataclass(frozen=True)
 class UnusualRows:
-    """The `rows` farthest beyond the `limits`, farthest first. In total, `beyond` of `compare_sites` rows are beyond a limit."""
+    """The `rows` farthest beyond the `limits`, farthest first. In total, `beyond` of `of` rows are beyond a limit."""
 
     beyond: int
     of: int

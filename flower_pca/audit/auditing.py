@@ -1,9 +1,9 @@
 """The function `audit`, which measures what an honest but curious server can learn from a run in this process.
 
-`_measure` runs the algorithm, and an `_Observer` keeps every message with the answers. `_leaks_of_run` reads them as pairs
-(`view`), feeds these pairs to the attack (`attack`) message by message, and compares the reconstruction with the
-clients' true moments. `_convergence_of` measures the convergence of the components. Under masks, the pairs of all clients
-are summed first.
+`_measure` runs the algorithm, and an `_Observer` keeps every message with the answers. `_leaks_of_run` reads them as
+pairs (`view`), feeds these pairs to the attack (`attack`) message by message, and compares the reconstruction with the
+clients' true moments. `_convergence_of` measures the convergence of the components. Under masks, the pairs of all
+clients are summed first.
 """
 
 from __future__ import annotations

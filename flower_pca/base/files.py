@@ -419,7 +419,8 @@ def refusing_malformed(path: str | os.PathLike[str], kind: str) -> Iterator[None
         raise
     except Exception as error:
         raise DataError(
-            f"{path} is not {_with_article(kind)} of flower_pca: it cannot be read ({type(error).__name__}). Check the path."
+            f"{path} is not {_with_article(kind)} of flower_pca: it cannot be read ({type(error).__name__}). "
+            f"Check the path."
         ) from error
 
 
@@ -529,7 +530,7 @@ def _types_of(kind: type) -> dict[str, Any]:
 
 
 def unpack_value(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
-    """Return the value of type `kind_of` that `pack_value` has converted to JSON values and arrays.
+    """Return the value of type `kind` that `pack_value` has converted to JSON values and arrays.
 
     Raise ValueError if a plain value has another type than its field.
     """

@@ -452,9 +452,9 @@ def newton_orthonormalized_qr(Z: Array, *, keep: bool = True) -> tuple[Array, Ar
 def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
     """Return a nearly orthonormal B and a matrix R with Y = B R, or None if the Gram matrix is not accurate enough.
 
-    B has about the same span as the result of `independent_columns`, at a third of the cost. Columns of Y are scaled to length
-    1. Directions longer than 1e-4 are kept. All other directions must be shorter than `floor`, and B R does not contain
-    them.
+    B has about the same span as the result of `independent_columns`, at a third of the cost. Columns of Y are scaled to
+    length 1. Directions longer than 1e-4 are kept. All other directions must be shorter than `floor`, and B R does not
+    contain them.
     """
     sizes = _plain_column_norms(Y)
     # Directions longer than 1e-4 of a column's length are kept below, so 1e-4 of every column's length must exceed the

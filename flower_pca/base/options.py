@@ -1,8 +1,8 @@
 """Settings in the advice of messages, and their names in Python, at the command line and in a run-config.
 
 A message that advises a setting is an f-string with, for example, `option("missing", "mean")`. This call returns the
-setting between two marks. `Sentence` shows the setting as Python writes it, and keeps the marks. `with_advice_written` rewrites
-the message for another interface.
+setting between two marks. `Sentence` shows the setting as Python writes it, and keeps the marks. `with_advice_written`
+rewrites the message for another interface.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class PickedSparseColumns(Stored):
         place = np.full(self.source.shape[1], -1, dtype=np.int32)
         place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
         # Unlike a generator, `map` does not keep a piece of the source while its copy is used.
-        placed = map(partial(_move_columns, place=place, d=len(self.columns)), self.source.pieces())
+        placed = map(partial(_move_columns, new_positions=place, d=len(self.columns)), self.source.pieces())
         # If all columns are selected, the rows have the same numbers of entries, so the pieces begin at the right rows.
         if isinstance(self.source, CompressedRows) and self.shape[1] == self.source.shape[1]:
             return placed

@@ -1,8 +1,9 @@
 """Define `Blocks`, the protocol through which all computations read rows, and the sizes of pieces and blocks.
 
 The size of a *piece* suits the storage. A piece has about 16 MB and consists of whole chunks, because many short reads
-from a chunked file are slow. The size of a *block* suits the processor's cache. `cut_into_blocks` cuts pieces into blocks. The
-rows at which blocks begin do not depend on the pieces, so all sources of the same rows give identical results.
+from a chunked file are slow. The size of a *block* suits the processor's cache. `cut_into_blocks` cuts pieces into
+blocks. The rows at which blocks begin do not depend on the pieces, so all sources of the same rows give identical
+results.
 """
 
 from __future__ import annotations

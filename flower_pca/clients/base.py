@@ -146,7 +146,7 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 
-def select_columns(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
+def select_columns(data: LocalData | Stream, request: wire.ServerRequest, rules: Rules) -> LocalData | Stream:
     """Return the node's data with only the columns that a message names, or with all columns if it names none.
 
     If the message names no columns, all columns must be numeric. In a run over columns, the result has the columns
@@ -213,14 +213,14 @@ def _without_text_columns(data: LocalData, names: tuple[str, ...]) -> tuple[str,
     return tuple(name for name in names if not {name, levels.source_of(name)} & own)
 
 
-def rows_of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
+def rows_of_run(data: LocalData | Stream, request: wire.ServerRequest) -> LocalData | Stream:
     """Return the node's rows. If the parties of a run hold different columns, return its columns as rows instead."""
     if request.frame.split is None:
         return data
     return parties.rows_or_columns(data, request)
 
 
-def description_of_node(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
+def description_of_node(data: LocalData | Stream, request: wire.ServerRequest, rules: Rules, site: str) -> wire.Config:
     """Return the entries that a node adds to an answer: its own name, and a description of its columns.
 
     The node sends names only if its rules share them, and names of columns only if the message requests them.
@@ -340,7 +340,7 @@ class PCAClient(NumPyClient):
             columns = 0
         return {"n_features": columns, "algorithms": ",".join(sorted(self._served & there)), **wire.SPOKEN}
 
-    def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
+    def _answer(self, request: wire.ServerRequest) -> tuple[Arrays, int, wire.Config]:
         """Return the answer to a message, the number of rows to report, and the report on the client's memory."""
         self._admit(request)
         rows = self._require_enough_rows(request)
@@ -373,7 +373,7 @@ class PCAClient(NumPyClient):
             memory = wire.write_memory(before, after)
         return up, _reported_row_count(request, data, up), memory
 
-    def _admit(self, request: wire.Request) -> None:
+    def _admit(self, request: wire.ServerRequest) -> None:
         with translating_errors(request):
             limits.check_numbers(request)
             self._policy.admit(request)
@@ -383,7 +383,7 @@ class PCAClient(NumPyClient):
             self._policy.count_message()
             self._account.count_message()
 
-    def _require_enough_rows(self, request: wire.Request) -> LocalData | Stream:
+    def _require_enough_rows(self, request: wire.ServerRequest) -> LocalData | Stream:
         every = self._data_of_node()
         data = select_columns(every, request, self._rules)
         d = data.d
@@ -406,7 +406,7 @@ class PCAClient(NumPyClient):
             small_cells.refuse_revealing(every, data, self._rules, self._cells, barred=self._lots.barred)
         return data
 
-    def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:
+    def _require_same_rows(self, request: wire.ServerRequest, rows: LocalData | Stream) -> None:
         """Refuse to continue a run if the node's file has changed since the run's first message.
 
         Otherwise, the server would combine answers from the old file and the new file. A node that keeps a copy of its
@@ -436,7 +436,7 @@ class PCAClient(NumPyClient):
             if self._began is not None:
                 folders.save_rows_at_start(self._began, known)
 
-    def _recalled_memory(self, request: wire.Request) -> Arrays:
+    def _recalled_memory(self, request: wire.ServerRequest) -> Arrays:
         memory = RunMemory()
         if self._store is not None:
             memory = self._store.load(request.run)
@@ -446,7 +446,9 @@ class PCAClient(NumPyClient):
             return memory.newest_of(request.run)
         return memory.before_message(request.run, request.number)
 
-    def _stage_answer(self, request: wire.Request, data: LocalData | Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
+    def _stage_answer(
+        self, request: wire.ServerRequest, data: LocalData | Stream, memory: Arrays
+    ) -> tuple[Arrays, Arrays]:
         """Return the answer and the new memory of the stage's client half.
 
         If the client cannot answer under masks, the loss is counted in the ledgers.
@@ -471,7 +473,7 @@ class PCAClient(NumPyClient):
                 self._store.save(RunMemory(request.run, request.number, {}, error.memory))
             raise
 
-    def _save_memory(self, request: wire.Request, memory: Arrays, new_memory: Arrays) -> None:
+    def _save_memory(self, request: wire.ServerRequest, memory: Arrays, new_memory: Arrays) -> None:
         """Save the memory that the next message needs. Under masks, save only the memory after this message."""
         if not (new_memory or memory):
             return
@@ -484,7 +486,7 @@ class PCAClient(NumPyClient):
         masked = request.stage == messages.STAGE
         self._store.save(RunMemory(request.run, request.number, {} if masked else memory, new_memory))
 
-    def _save_local_result(self, request: wire.Request, data: LocalData | Stream, new_memory: Arrays) -> None:
+    def _save_local_result(self, request: wire.ServerRequest, data: LocalData | Stream, new_memory: Arrays) -> None:
         """Save the node's own result, if its operator has set a folder."""
         stage: str | None = request.stage
         if stage == messages.STAGE:
@@ -555,7 +557,7 @@ class PCAClient(NumPyClient):
         self._record.record_refusal(config, str(error))
         return refused
 
-    def _record_answer(self, request: wire.Request, config: wire.Config, answer: Arrays) -> None:
+    def _record_answer(self, request: wire.ServerRequest, config: wire.Config, answer: Arrays) -> None:
         """Record an answer in the record of runs, before the answer leaves the node."""
         stage = request.stage
         if stage == messages.STAGE:
@@ -564,7 +566,7 @@ class PCAClient(NumPyClient):
         self._record.record_answer(config, len(wanted) if wanted else self._lots.data.d, stage, answer)
 
 
-def _reported_row_count(request: wire.Request, data: LocalData | Stream, answer: Arrays) -> int:
+def _reported_row_count(request: wire.ServerRequest, data: LocalData | Stream, answer: Arrays) -> int:
     """Return the number of rows that the node reports to Flower with an answer."""
     # Masks hide the number of rows, but Flower sends this number unmasked.
     if request.stage == messages.STAGE or not answer:

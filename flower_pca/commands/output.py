@@ -129,7 +129,8 @@ def _require_orthogonal(path: str, local_components: Array, result: PersonalResu
     """
     if len(local_components) > (most := result.local_components):
         raise DataError(
-            f"{path} has {len(local_components)} local components, but the result's run allows at most {most}. {_FILE_OF_RUN}"
+            f"{path} has {len(local_components)} local components, but the result's run allows at most {most}. "
+            f"{_FILE_OF_RUN}"
         )
     local_components = local_components[local_components.any(axis=1)]
     products = local_components @ np.vstack([local_components, result.components_]).T

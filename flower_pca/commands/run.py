@@ -35,7 +35,7 @@ def add_run(commands: Any) -> None:
 
 
 def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that define a run, for the commands `run_pca` and `check`."""
+    """Add the options that define a run, for the commands `run` and `check`."""
     common.add_data_options(parser)
     common.add_algorithm_option(parser)
     common.add_settings(

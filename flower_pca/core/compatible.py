@@ -309,7 +309,8 @@ def check_options(options: On) -> None:
         if not (apart or constant):
             value = options[rule.option]
             raise ConfigError(
-                f"{option_in_message(rule.option, value)} cannot be combined with {option_in_message(rule.beside, options[rule.beside])}: "
+                f"{option_in_message(rule.option, value)} cannot be combined with "
+                f"{option_in_message(rule.beside, options[rule.beside])}: "
                 f"{rule.because}. {rule.then or f'Leave {option(rule.option)} out.'}",
                 setting=rule.option,
                 value=value,

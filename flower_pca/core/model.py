@@ -482,7 +482,7 @@ class Result(Protocol):
 
 
 class ResultClass(Protocol):
-    """A class whose method `weights_of` makes a result from the model at the end of a run."""
+    """A class whose method `of` makes a result from the model at the end of a run."""
 
     def of(self, model: Model, /, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Result:
         """Return the result of a run, from its model, algorithm, history and plain configuration."""

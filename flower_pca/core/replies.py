@@ -42,7 +42,7 @@ def names_showing_columns(parts: Mapping[str, Part]) -> list[str]:
 def columns_of(names: Iterable[str], arrays: Arrays, d: int | None) -> int:
     """Return the number of columns of a client's rows, or 0 if neither the answer nor the run determines it.
 
-    The arrays named in `names_showing_columns` have one entry for each column.
+    The arrays named in `names` have one entry for each column.
     """
     for name in names:
         if np.ndim(arrays.get(name, 0.0)) == 1:

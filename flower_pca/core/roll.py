@@ -188,7 +188,7 @@ class Roll:
         fit = tuple(client for client in present if client not in self.unfit)
         if call is Audience.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
-            # The samples are consecutive parts of a random order of the clients. After `takes_turns` messages, every client
+            # The samples are consecutive parts of a random order of the clients. After `times` messages, every client
             # was in equally many samples, and a new order is drawn.
             samples = len(fit) // math.gcd(len(fit), size)
             # The order depends only on seed and number. So a run that continues from a checkpoint asks the same

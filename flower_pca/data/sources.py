@@ -540,7 +540,8 @@ def _read_tables(
             first = next(iter(table.words))
             raise DataError(
                 f"The columns of {file} must hold numbers, but there is {enumeration(table.words.values())}. If "
-                f"column {first} identifies people, use {option('ids', first)}. Otherwise, {advice_to_read_apart(list(table.words))}.",
+                f"column {first} identifies people, use {option('ids', first)}. Otherwise, "
+                f"{advice_to_read_apart(list(table.words))}.",
                 place=str(file),
             )
         if table.words:

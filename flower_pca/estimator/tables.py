@@ -1,7 +1,8 @@
 """The tables that `fit` accepts: one table with the site of each row, or several tables, one for each client.
 
-scikit-learn checks each table (`checked_rows`), but supports only strings as names of columns. Therefore this module converts
-other labels to strings. It also selects columns by name, and adds the name of the column to errors about cells.
+scikit-learn checks each table (`checked_rows`), but supports only strings as names of columns. Therefore this module
+converts other labels to strings. It also selects columns by name, and adds the name of the column to errors about
+cells.
 """
 
 from __future__ import annotations

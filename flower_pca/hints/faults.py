@@ -220,7 +220,10 @@ def _are_working_days(values: Array) -> bool:
 
 
 def _hint_of_dates(column: str, what: str) -> str:
-    return f"{capitalize_first(column)} holds {what}, stored as numbers. To leave it out, name the other columns with {_LISTED}."
+    return (
+        f"{capitalize_first(column)} holds {what}, stored as numbers. To leave it out, name the other columns "
+        f"with {_LISTED}."
+    )
 
 
 def _twin_columns(data: AllSites) -> Iterator[str]:
@@ -293,7 +296,10 @@ def _constant_columns(data: AllSites) -> Iterator[str]:
         if len(odd) > max(2, len(data.columns) // 4):
             continue  # The site has rows of another kind, such as the rows of one district.
         for j in odd:
-            what = f"{capitalize_first(data.columns[j])} is {data.sorted_values[i][0, j]:g} in all rows of {data.sites[i].who}"
+            what = (
+                f"{capitalize_first(data.columns[j])} is {data.sorted_values[i][0, j]:g} in all rows of "
+                f"{data.sites[i].who}"
+            )
             yield f"{what}, but rarely at other sites. Check the file of {data.sites[i].who}."
 
 

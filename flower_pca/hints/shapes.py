@@ -73,7 +73,10 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
             if factor is not None:
                 times = f"{factor:g} times too large" if factor > 1.0 else f"{1 / factor:g} times too small"
                 site, row = data.find_value(j, float(value))
-                yield f"{data.column_title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check this cell."
+                yield (
+                    f"{data.column_title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check "
+                    f"this cell."
+                )
 
 
 def turned_signs(sites: Sequence[str], levels: Array, value_counts: Array, columns: Sequence[str]) -> Iterator[str]:
@@ -149,7 +152,8 @@ def other_codes(data: AllSites) -> Iterator[str]:
             odd = [site.who for site, pair in zip(data.sites, pairs, strict=True) if pair == kinds[0]]
             here, there = (f"{pair[0]:g} and {pair[1]:g}" for pair in kinds)
             yield (
-                f"{data.column_title(j)} is coded by {here} at {labels.join_with_and(odd)}, but by {there} elsewhere. Use the same "
+                f"{data.column_title(j)} is coded by {here} at {labels.join_with_and(odd)}, but by {there} "
+                f"elsewhere. Use the same "
                 "codes at all sites."
             )
 

@@ -208,7 +208,10 @@ class AllSites:
         if self.sampled:
             count = f"at least {count}"
         what = f"{self.column_title(j)} holds {value:g} {count}, {why}"
-        return f"{what}: the first is {first}. If it stands for a missing value, read the data {gaps_option(value)}{AS_MEAN}."
+        return (
+            f"{what}: the first is {first}. If it stands for a missing value, read the data "
+            f"{gaps_option(value)}{AS_MEAN}."
+        )
 
     def values_of(self, j: int) -> Array:
         """Return the values of a column at all sites, in one array."""

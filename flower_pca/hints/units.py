@@ -107,7 +107,9 @@ def _odd_units(
             here = levels[i, 1, j]
             there = usual[1, j]
             place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
-            yield f"{capitalize_first(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
+            yield (
+                f"{capitalize_first(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
+            )
 
 
 def _split_units(
@@ -139,7 +141,8 @@ def _split_units(
         if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
             names = [_names_in_message([sites[i] for i in side.tolist()]) for side in sides]
             yield (
-                f"{capitalize_first(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
+                f"{capitalize_first(columns[j])} looks as if {names[0]} had other units than {names[1]}: its "
+                f"{middle} is "
                 f"{below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
             )
 

@@ -126,11 +126,11 @@ def write_reply(kind: str, answers: Iterable[ClientReturn]) -> Content:
     return content
 
 
-def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.Answer | ProtocolError]:
+def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.ClientAnswer | ProtocolError]:
     """Return the answer from each of these clients in a node's reply, or the error if an answer is unusable."""
     if wire.is_reply(content, kind):  # The node itself has replied with the reason for not answering.
         return dict.fromkeys(clients, _read_or_error(lambda: wire.read_reply(content, kind)))
-    found: dict[int, wire.Answer | ProtocolError] = {}
+    found: dict[int, wire.ClientAnswer | ProtocolError] = {}
     lacking: ProtocolError = LACKING
     for name in content.config_records:
         try:
@@ -141,7 +141,7 @@ def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int,
     return {client: found.get(client, lacking) for client in clients}
 
 
-def _stacked_clients(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.Answer]]]:
+def _stacked_clients(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.ClientAnswer]]]:
     """Yield each client whose answer is in a record of stacked answers, with a function that reads this answer."""
     group = records.values_in(content, name)
     clients, examples = (_list_of(group, key, int) for key in (_CLIENTS, "num_examples"))
@@ -158,11 +158,11 @@ def _stacked_clients(content: Content, name: str, kind: str) -> Iterator[tuple[i
         yield client, partial(_answer, kind, metrics[i], examples[i], arrays)
 
 
-def _answer(kind: str, metrics: object, num_examples: int, arrays: list[Array]) -> wire.Answer:
+def _answer(kind: str, metrics: object, num_examples: int, arrays: list[Array]) -> wire.ClientAnswer:
     return wire.read_answer(kind, wire.as_config(metrics), num_examples, lambda: arrays)
 
 
-def _read_or_error(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
+def _read_or_error(read: Callable[[], wire.ClientAnswer]) -> wire.ClientAnswer | ProtocolError:
     try:
         return read()
     except ProtocolError as error:

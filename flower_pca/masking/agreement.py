@@ -2,10 +2,10 @@
 
 In the first phase, a node makes its mask keys and signs them. `publications` reads the keys and signatures of the
 peers, so that the node can check them against its list of trusted keys. In the second phase, the node knows the
-members, the run and the threshold, and signs a text with all three (`text_to_sign`). With the first upload message, the node
-gets the signature of every peer, which must belong to the same text (`check_vouchers`). Therefore, the server cannot
-tell two nodes of a set-up different members, thresholds or runs. Nodes that require signatures refuse sums with a node
-that did not sign.
+members, the run and the threshold, and signs a text with all three (`text_to_sign`). With the first upload message, the
+node gets the signature of every peer, which must belong to the same text (`check_vouchers`). Therefore, the server
+cannot tell two nodes of a set-up different members, thresholds or runs. Nodes that require signatures refuse sums with
+a node that did not sign.
 """
 
 from __future__ import annotations

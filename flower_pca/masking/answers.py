@@ -171,8 +171,9 @@ def require_sum(run: Run, message: Broadcast) -> None:
 class AcceptedAnswers:
     """The outcome of a phase: the accepted answers, the failures, the bytes of all replies, and the run's columns.
 
-    `notes` maps each client that has strayed (see `messages.strayed_clients`), but whose answer is accepted, to an explanation.
-    `declined` is the reason given by the first client that declines the alternative algorithm, or an empty string.
+    `notes` maps each client that has strayed (see `messages.strayed_clients`), but whose answer is accepted, to an
+    explanation. `declined` is the reason given by the first client that declines the alternative algorithm, or an empty
+    string.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)

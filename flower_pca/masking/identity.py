@@ -74,7 +74,8 @@ class NodeIdentity:
         if key is not None and trusted is not None and (own := fingerprint(key.public_key())) not in trusted:
             raise ConfigError(
                 f"trusted_keys lacks the public half of this node's own sign_key {path_text(sign_key)}, which is "
-                f"{printable_fingerprint(own)}. Add it, because the other nodes refuse every key that is not on the list."
+                f"{printable_fingerprint(own)}. Add it, because the other nodes refuse every key that is not on "
+                f"the list."
             )
         return cls(key, trusted)
 

@@ -19,7 +19,7 @@ before its newest answer, and returns to them if the set-up names this digest.
 | what happens                                   | the new digest                        | the new memory              |
 | ---------------------------------------------- | ------------------------------------- | --------------------------- |
 | The client keeps no memory.                    | `NOTHING`                             | none                        |
-| It answers a stage of an algorithm.            | `next_course` of old digest and message    | determined by the stage     |
+| It answers a stage of an algorithm.            | `next_course` of old digest, message  | determined by the stage     |
 | It answers a stage of every run (evaluation).  | the same, as only rows are used       | the same                    |
 | A set-up names the digest before the answer.   | that digest                           | the memory before           |
 | A set-up names any other digest.               | `NOTHING`                             | only what rows determine    |
@@ -114,7 +114,7 @@ def memory_for_repeat(memory: Arrays, stage: str) -> Arrays:
 def strayed_clients(answers: Mapping[int, Arrays], course: bytes | None = None) -> tuple[int, ...]:
     """Return the clients that have strayed, because their memory does not allow them to continue from this course.
 
-    If `next_course` is None, these are the clients whose course differs from the course of most clients.
+    If `course` is None, these are the clients whose course differs from the course of most clients.
     """
     courses = {client: arrays["mask.past"].tobytes() for client, arrays in answers.items()}
     if course is not None:
@@ -295,7 +295,7 @@ def digest_of_message(arrays: Mapping[str, Array], frame: Frame) -> bytes:
 def context_of_pair_mask(setup: bytes, course: bytes, number: int, low: int, high: int) -> bytes:
     """Return the context of the mask that two clients share in a sum.
 
-    The context contains `next_course`, the digest of all messages so far. The masks of two clients therefore cancel only if
+    The context contains `course`, the digest of all messages so far. The masks of two clients therefore cancel only if
     both clients have received the same messages.
     """
     return b"flower_pca masks: pair" + setup + course + _numbers_as_bytes(number, low, high)

@@ -143,7 +143,7 @@ class Heading:
         The sorted names. None if the columns have no names, or if the client does not send the names.
     people : bool
         Whether the heading describes people instead of columns, in a run whose parties hold different columns. Then
-        `count` is the number of people, and `digest_of_names` the digest of their ids.
+        `count` is the number of people, and `digest` the digest of their ids.
     """
 
     count: int
@@ -410,7 +410,7 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
 
 
 def among_numbers(words: str, *, bad: int, total: int) -> str:
-    """Add "among numbers" to the description of a bad cell if few cells are bad: at most 1 in 20 (`bad` of `from_plain`)."""
+    """Add "among numbers" to the description of a bad cell if few cells are bad: at most 1 in 20 (`bad` of `total`)."""
     if bad * _RARE > total:
         return words
     return words + _AMONG

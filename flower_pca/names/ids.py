@@ -94,7 +94,8 @@ def describe_mismatch(who: str, ids: tuple[int, str], others: tuple[int, str]) -
     else:
         remedy = "Keep the rows of the same people at every party, in the same order, or give row ids."
     return (
-        f"The people of {who} differ from the people of the run: there are {got}, but the run has {_count_and_digest(*others)}.",
+        f"The people of {who} differ from the people of the run: there are {got}, but the run has "
+        f"{_count_and_digest(*others)}.",
         remedy,
     )
 

@@ -35,7 +35,7 @@ def draw_convergence(fig: style.Figure, result: PCAResult) -> None:
 
 
 def draw_convergence_into(ax: style.Axes, result: PCAResult) -> None:
-    """Draw the picture `draw_convergence` into existing axes."""
+    """Draw the picture `convergence` into existing axes."""
     if not has_curve(result.history):
         # Without residuals, this picture is not available, but the overview needs a panel, so bytes are drawn.
         if result.residuals_ is None:

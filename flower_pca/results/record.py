@@ -1,8 +1,8 @@
 """Records of tracking steps for callbacks that follow the run, and a file of these records.
 
-`StepReporter` watches a run. It is called after every message, before the state of the run is saved. Once a step is over,
-`StepReporter` passes on a `StepRecord`. Because the state is saved last, a run that is killed and resumed may report its
-newest step twice, with the same figures, but it never skips a step.
+`StepReporter` watches a run. It is called after every message, before the state of the run is saved. Once a step is
+over, `StepReporter` passes on a `StepRecord`. Because the state is saved last, a run that is killed and resumed may
+report its newest step twice, with the same figures, but it never skips a step.
 
 `Events` writes each step as a line of JSON as soon as the step is over. The line is on the disk before the run
 continues. If the machine stops in the middle of a line, the resumed run removes the partial line. A step that is

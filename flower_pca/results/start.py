@@ -3,8 +3,8 @@
 A tracker begins with these components unchanged. In its opening, a batch run requests the product C Z, where C = X'X
 for the new rows X in their frame. The block Z is made from the components and from random columns, as after a change of
 clients (`Algorithm.restart`). Without the random columns, a block that is orthogonal to a new direction would stay
-orthogonal, and would look converged. If the opening finds that the rows are the rows of the earlier run (`earlier_run`),
-the run ends as soon as the residuals are small.
+orthogonal, and would look converged. If the opening finds that the rows are the rows of the earlier run
+(`earlier_run`), the run ends as soon as the residuals are small.
 
 The start changes the number of messages, but the result only by rounding errors. Sparse components are an exception,
 because they are a local optimum near the start.

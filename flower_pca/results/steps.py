@@ -455,7 +455,8 @@ def _warn_of_single_columns(left: Mapping[str, Array], names: Sequence[str]) -> 
         # If a value is unknown, it is NaN, and the comparison is false.
         if is_single and values[j] > _OUTWEIGHS * following:
             said.append(
-                f"component {j + 1} is {names[column]} alone, {_ratio_in_words(values[j], following)} the next: check for a "
+                f"component {j + 1} is {names[column]} alone, {_ratio_in_words(values[j], following)} the next: "
+                f"check for a "
                 "stuck sensor or a different unit; robust_tracking removes wrong entries"
             )
     return said

@@ -77,7 +77,8 @@ def hints_of_few_rows(rows: Array, keys: Array) -> list[str]:
         return []
     verb = "has" if len(few) == 1 else "have"
     return [
-        f"{labels.join_with_and(few)} {verb} fewer than {FEW_ROWS} rows, so location and scale are uncertain there. Leave "
+        f"{labels.join_with_and(few)} {verb} fewer than {FEW_ROWS} rows, so location and scale are uncertain "
+        f"there. Leave "
         "them out, or wait until they have more rows."
     ]
 

@@ -161,10 +161,10 @@ class LocalData(RowOperator):
 
     In addition to the rows, only one or two blocks are in memory. A copy of the rows minus the frame's mean is made
     only if a caller of `in_frame` allows it, and the copy does not change results. The frame is applied to dense rows
-    block by block. Sparse rows, and float64 rows that are `is_near_mean` their mean, are multiplied without applying the frame,
-    and the product is corrected. All kinds of rows use the same blocks, so results from a memory-mapped array and from
-    an array in memory are identical. float32 rows stay float32 in products, and sums are float64. If X'X saves time
-    (`_gram_pays`), it is formed in the same pass as the moments (`Spread`).
+    block by block. Sparse rows, and float64 rows near their mean (`is_near_mean`), are multiplied without applying the
+    frame, and the product is corrected. All kinds of rows use the same blocks, so results from a memory-mapped array
+    and from an array in memory are identical. float32 rows stay float32 in products, and sums are float64. If X'X saves
+    time (`_gram_pays`), it is formed in the same pass as the moments (`Spread`).
 
     Parameters
     ----------

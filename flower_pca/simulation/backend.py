@@ -356,7 +356,8 @@ class InProcessTransport:
     def _require_same_clients(self, marks: Any) -> None:
         if marks != self._description_of_clients():
             raise ConfigError(
-                f"The checkpoint belongs to a run of {shown(marks)} streams, but this run has {self._description_of_clients()}. "
+                f"The checkpoint belongs to a run of {shown(marks)} streams, but this run has "
+                f"{self._description_of_clients()}. "
                 "Give the streams of that run, or choose another checkpoint."
             )
 

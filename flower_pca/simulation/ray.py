@@ -120,7 +120,7 @@ def _simulate(
     """Run the strategy, and then call `back` with the folder of the clients' files. Return both results."""
     # The environment is set before the session, because Ray reads it when it starts.
     with _without_deprecation_warning(), _environment(), ray_session(engine):
-        each = engine.each(len(shards), actor_count(engine))
+        each = engine.clients_per_actor(len(shards), actor_count(engine))
         with place_shards(shards, each) as where:
             results = _run_strategy(strategy, len(shards), where, engine, on_round, rules)
             # Flower catches a SystemExit of the server, and returns as if the run had ended normally.

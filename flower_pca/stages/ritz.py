@@ -19,7 +19,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, AsksForProduct, Stage, status_when
 from flower_pca.stages.site_share import with_site_share
 
-# The bound on each column's entry in `_trace_outside` is applied this many times. Each pass uses the sum from the previous pass.
+# The bound on each column's entry in `_trace_outside` is applied this many times. Each pass uses the sum from the
+# previous pass.
 _TIMES: Final = 3
 
 

@@ -139,7 +139,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             If the rows of all nodes together cannot be used.
         """
         return self._run(
-            _transport_of_grid(grid, self._begin(), self._node_settings), OnRound(on_round), GrowingResult()
+            _transport_of_grid(grid, self._run_to_drive(), self._node_settings), OnRound(on_round), GrowingResult()
         )
 
     def start(
@@ -196,7 +196,7 @@ class FlowerStrategy(Strategy, Generic[R]):
                     "it out."
                 )
         growing = GrowingResult(evaluate_fn, should_stop)
-        made = self._begin(num_rounds=num_rounds, init=init)
+        made = self._run_to_drive(num_rounds=num_rounds, init=init)
         node_settings = self._node_settings
         if timeout is not None:
             checks.number("timeout", timeout, least=0.1, remedy="Give seconds.")
@@ -295,14 +295,14 @@ class FlowerStrategy(Strategy, Generic[R]):
             train, evaluate = (records.config_record(nodes.configs.get(kind, {})) for kind in ("train", wire.EVALUATE))
             step = partial(self._step, nodes, growing, train, evaluate)
 
-        report = OnRound(lambda run: nodes.report(run.history[-1]))
+        report = OnRound(lambda run: nodes.log_answers(run.history[-1]))
         watchers = [report, *self._watchers(nodes), watcher]
         self._driven = step is not None
         try:
             result: R = cast(R, drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers, step=step))
         finally:
             self._nodes, self._message, self._driven = None, None, False
-        result = replace(result, **nodes.of_sites())
+        result = replace(result, **nodes.site_fields())
         if isinstance(result, PCAResult):
             units: list[str] = _hints_of_units(nodes.run.position.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints, *nodes.remarks))
@@ -323,23 +323,23 @@ class FlowerStrategy(Strategy, Generic[R]):
         self, nodes: Nodes, growing: GrowingResult, train: ConfigRecord, evaluate: ConfigRecord, message: Broadcast
     ) -> bool:
         """Perform one round by calling the hooks like Flower's loop. Return whether the run has advanced."""
-        nodes.begin(message)
+        nodes.log_begin(message)
         self._nodes, self._message = nodes, message
         number, grid = message.number + 1, nodes.grid
         asked = self._require_messages("configure_train", self.configure_train(number, growing.arrays, train, grid))
-        self._require_ours(asked)
+        self._require_own_messages(asked)
         evaluates = nodes.purpose == wire.EVALUATE
-        replies = nodes.deliver(asked)
+        replies = nodes.send_and_receive(asked)
         arrays, figures = self._require_two(
             self._require_returned("aggregate_train", self.aggregate_train(number, replies))
         )
-        self._require_taken(due=not evaluates)
+        self._require_answers_passed(due=not evaluates)
         if arrays is not None:
             growing.arrays, growing.changed = arrays, arrays is not self._returned
         asked = self._require_messages(
             "configure_evaluate", self.configure_evaluate(number, growing.arrays, evaluate, grid)
         )
-        replies, why = nodes.deliver(asked), ""
+        replies, why = nodes.send_and_receive(asked), ""
         # If some nodes have answered the evaluation already, the hook may leave out the remaining nodes.
         if evaluates and not any(map(is_pca_message, asked)) and not nodes.run.roll.awaited:
             self._message, why = None, "configure_evaluate did not request it"
@@ -417,7 +417,9 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _configure(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
             _require_unwrapped()
-            self._nodes = _transport_of_grid(grid, self._begin(init=_start_in_arrays(arrays)), self._node_settings)
+            self._nodes = _transport_of_grid(
+                grid, self._run_to_drive(init=_start_in_arrays(arrays)), self._node_settings
+            )
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
@@ -441,19 +443,19 @@ class FlowerStrategy(Strategy, Generic[R]):
             if node not in came or (reply.has_content() and wire.is_reply(reply.content, kind_of(reply))):
                 came[node] = reply
         answers = list[Reply | Sum | Failure]()
-        for carrier in nodes.carriers(message):
+        for carrier in nodes.nodes_for(message):
             if carrier in came:
-                answers += nodes.counted(carrier, came[carrier], message)
+                answers += nodes.answers_with_bytes(carrier, came[carrier], message)
             elif self._driven:
-                answers += nodes.missing(carrier, message)
+                answers += nodes.failures_from_hook(carrier, message)
             else:
-                answers += nodes.missing_in_loop(carrier, message)
+                answers += nodes.failures_from_loop(carrier, message)
         self._message = None
-        record = nodes.run.advance(nodes.in_order(answers))
+        record = nodes.run.advance(nodes.in_order_of_keys(answers))
         if not self._driven:
-            nodes.report(record)
+            nodes.log_answers(record)
             for watcher in self._watching:
-                watcher.before_keeping(nodes.run)
+                watcher.before_checkpoint(nodes.run)
         return nodes.run, record
 
 

@@ -570,7 +570,9 @@ class Nodes:
             otherwise = _MUTE
         return ": ".join(filter(None, [why, otherwise]))
 
-    def answer_or_failure(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
+    def answer_or_failure(
+        self, node: int, answer: wire.ClientAnswer | ProtocolError, message: Broadcast
+    ) -> Reply | Failure:
         """Return a client's answer for the run, or a failure if the answer is a refusal or cannot be used."""
         if isinstance(answer, ProtocolError):
             return Failure(node, str(answer), lasting=True)
@@ -617,7 +619,7 @@ class Nodes:
                 f"operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
             )
 
-    def _has_lost_state(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:
+    def _has_lost_state(self, node: int, answer: wire.ClientAnswer, message: Broadcast) -> bool:
         """Return whether a node has lost the state that it kept for the run. Also record whether it has one now."""
         if message.stage in (wire.EVALUATE, messages.STAGE):  # Answers of these stages do not report a state.
             return False

@@ -165,7 +165,8 @@ def require_columns(columns: int, columns_of_rows: int, who: str) -> None:
     """Raise a DataError if rows do not have as many columns as earlier rows of the run."""
     if columns != columns_of_rows:
         raise DataError(
-            f"The rows of {who} have {labels.count(columns_of_rows, 'column')}, but the run has had {columns} so far. Give all "
+            f"The rows of {who} have {labels.count(columns_of_rows, 'column')}, but the run has had {columns} so "
+            f"far. Give all "
             "clients the same columns."
         )
 

@@ -89,7 +89,7 @@ class StreamPosition:
 class ChangeVerdict:
     """The verdict on a step: whether it is a change, and the level with which it was compared.
 
-    `alarm_level` is None until there is a level. `first` is True in the first step with a level. In this step, `judged` lists
+    `level` is None until there is a level. `first` is True in the first step with a level. In this step, `judged` lists
     the steps so far that were tested with this level, and `changes` lists the changes among them.
     """
 
@@ -254,7 +254,7 @@ class RecentBases:
     def statistic(self, outside: tuple[float, ...]) -> float | None:
         """Return the statistic of a step, or None if there are too few earlier steps.
 
-        `largest_outside` has the largest eigenvalue of the step outside each of `bases`, per row.
+        `outside` has the largest eigenvalue of the step outside each of `bases`, per row.
         """
         if len(outside) < _OLDER or len(self.before) < _OLDER - 1:
             return None

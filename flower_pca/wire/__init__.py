@@ -1,6 +1,6 @@
 """The only package that handles Flower's records, in the layout of the message API and in the layout of NumPyClient.
 
-A node that uses the message API gets `arrays` and `config_record`, and answers with `arrays`, `metrics` and `config_record`.
+A node that uses the message API gets `arrays` and `config`, and answers with `arrays`, `metrics` and `config`.
 A ClientApp with a client_fn gets and returns the records that Flower makes from a NumPyClient's arguments and
 return values. See `layouts`.
 """

@@ -101,7 +101,8 @@ def arrays_by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any])
         )
     if len(names) != len(arrays) or len(set(names)) != len(names):
         raise ProtocolError(
-            f"{who} has {labels.count(len(arrays), 'array')} for the names {safe_for_log(text) or 'none'}, but each name "
+            f"{who} has {labels.count(len(arrays), 'array')} for the names {safe_for_log(text) or 'none'}, but "
+            f"each name "
             f"needs its own array. {SENDER}"
         )
     return dict(zip(names, arrays, strict=True))

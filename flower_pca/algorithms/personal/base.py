@@ -2,8 +2,8 @@
 
 A run has two phases. As long as `state.start` is not None, the messages compute a first U. In the second
 phase, three methods of the algorithm define a round: `extra_broadcast` returns the arrays that the server sends in
-addition to U and the probe vector, `extra_bounds` returns bounds on the answers, and `state_after_answers` updates the state
-from the mean answers. Every round also contains the probe of the local components.
+addition to U and the probe vector, `extra_bounds` returns bounds on the answers, and `state_after_answers` updates the
+state from the mean answers. Every round also contains the probe of the local components.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class StartIteration(BlockLanczos):
             if arrays["scaled"]:
                 E = E * np.sqrt(values / data.n)
             return {"E": np.sqrt(w) * E}, memory
-        # `deflation.span_of_rows` recognizes rows of a lower rank by the width of "E", so "E" must hold all k directions.
+        # `deflation.span_of_rows` recognizes rows of a lower rank by the width of "E", so "E" must hold all k
+        # directions.
         name = "top" if held_out.AUTO in arrays else "E"
         E = memory.get(name, np.empty((0, 0)))
         if len(E) != data.d:  # This is the first message, or the node has lost its memory.

@@ -9,9 +9,9 @@ extrapolated U, `state_after_answers` rejects this U and returns to the plain st
 `Secants` is L-BFGS on the Grassmann manifold. Up to a rotation, the plain step polar(Z) is U +
 G(U'Z)^(-1), with the gradient G = (I - UU')Z. The plain step uses U'Z as the curvature in all
 directions. This overestimates the curvature, so the plain step never overshoots, but it is short if the
-objective is flat. Two points and their gradients show the true curvature between the points. `Secants.quasi_newton_step`
-multiplies G by an approximate inverse of the curvature. This inverse agrees with the last pairs, and in
-all other directions it is a multiple of the plain step's inverse (Nocedal 1980). Rotation and projection
+objective is flat. Two points and their gradients show the true curvature between the points.
+`Secants.quasi_newton_step` multiplies G by an approximate inverse of the curvature. This inverse agrees with the last
+pairs, and in all other directions it is a multiple of the plain step's inverse (Nocedal 1980). Rotation and projection
 move pairs from one point to the next.
 
 If the gradient grows along the step of a pair, the pair does not show where the maximum is, and the next

@@ -4,7 +4,7 @@ The algorithm is `ExactPerPCA`, applied to rows whose outlying entries have been
 
 The server works as in `ExactPerPCA`. A client keeps the coordinates of its rows along the components,
 and the positions of its outliers. If a client has lost this memory, it starts again and takes more steps
-in the next round. A client with fewer rows than `Rows.has_enough_rows` requires would find no outliers, because a
+in the next round. A client with fewer rows than `ClientRows.has_enough_rows` requires would find no outliers, because a
 few rows are always fitted well by some components. Such a client has no influence on U and no local
 components, and each of its rows is decomposed along U separately.
 

@@ -81,7 +81,7 @@ class RequestedArrays:
     __repr__ = brief
 
     @classmethod
-    def of_request(cls, request: wire.Request) -> RequestedArrays:
+    def of_request(cls, request: wire.ServerRequest) -> RequestedArrays:
         """Return the demand of a message."""
         masked = request.stage == messages.STAGE
         stage = request.stage
@@ -204,7 +204,7 @@ def _malformed_error(name: str, wrong: tuple[str, str]) -> ProtocolError:
     return ProtocolError(f"The array {name} of the server's message must be {rule}, but {got}. {OTHER_SERVER}")
 
 
-def check_numbers(request: wire.Request) -> None:
+def check_numbers(request: wire.ServerRequest) -> None:
     """Refuse a message with numbers that no strategy sends, before the node uses them."""
     for name, a in {**request.all_arrays, **request.frame.arrays}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
@@ -233,7 +233,7 @@ def check_numbers(request: wire.Request) -> None:
         )
 
 
-def check_arrays(request: wire.Request) -> None:
+def check_arrays(request: wire.ServerRequest) -> None:
     """Refuse arrays that the stage of the message does not name, or that do not fit its description."""
     if request.stage == messages.STAGE:
         if strange := messages.unknown_mask_arrays(request.arrays):
@@ -249,7 +249,7 @@ def check_arrays(request: wire.Request) -> None:
     demand.check()
 
 
-def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
+def check_sizes(request: wire.ServerRequest, d: int | None, n: int | None = None) -> None:
     """Refuse a message with a frame that no strategy sends, or that needs too much memory.
 
     The node has n rows of d columns. For a stream, n is None, and d is None until the first batch.
@@ -274,7 +274,7 @@ def widest_block(n: int, d: int, *, blocks_at_once: int) -> int:
     return (16 * n * d + SPARE) // (8 * d * blocks_at_once)
 
 
-def width_limit_for_stream(request: wire.Request) -> Widest:
+def width_limit_for_stream(request: wire.ServerRequest) -> Widest:
     """Return a function that takes n and d and returns the limit from `widest_block` for a message to a stream.
 
     It is a function, because the size of the stream's next batch is unknown.
@@ -289,7 +289,7 @@ def fits_memory(stage: str, n: int, d: int) -> bool:
     return 8 * squares * d * d <= 16 * n * d + SPARE
 
 
-def rows_for_memory(n: int, request: wire.Request) -> int:
+def rows_for_memory(n: int, request: wire.ServerRequest) -> int:
     """Return the number of rows from which the memory limits for a message are computed.
 
     This is the node's number of rows n if its answers contain n anyway. If masks hide n, if the rows are a party's
@@ -309,7 +309,7 @@ def is_silent(stage: str) -> bool:
     return issubclass(registry.STAGES.get(stage, Stage), EmptyStage)
 
 
-def asks_for_products(stage: str, request: wire.Request) -> bool:
+def asks_for_products(stage: str, request: wire.ServerRequest) -> bool:
     """Return whether a message of this stage asks for more than means, deviations and counts."""
     apart = (*_OPENINGS, *registry.OPENING_ONLY, messages.STAGE)
     return stage not in apart or RequestedArrays.of_request(request).asks_for_products
@@ -339,7 +339,7 @@ def has_no_meaning_in_sum(stage: str, arrays: Arrays) -> bool:
     return not parts or any(part.open or part.kind.single for part in parts.values())
 
 
-def _check_frame(request: wire.Request, d: int | None) -> None:
+def _check_frame(request: wire.ServerRequest, d: int | None) -> None:
     framed = request.frame.arrays
     covariates = request.frame.covariates
     shapes: dict[str, tuple[int | None, ...]] = {}

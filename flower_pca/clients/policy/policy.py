@@ -50,7 +50,7 @@ class Policy:
             )
         self._rules, self._served, self._context = rules, served, context
 
-    def admit(self, request: wire.Request) -> None:
+    def admit(self, request: wire.ServerRequest) -> None:
         """Refuse a message that the rules on algorithms, masks or noise do not allow.
 
         If the message asks only for names, only the rules on noise apply.
@@ -61,7 +61,7 @@ class Policy:
             self._check_algorithm(request)
             self._check_masks(request)
 
-    def _check_algorithm(self, request: wire.Request) -> None:
+    def _check_algorithm(self, request: wire.ServerRequest) -> None:
         """Require that the rules allow the named algorithm, and the algorithms that the stage belongs to."""
         inner = None
         if request.stage == messages.STAGE:
@@ -100,7 +100,7 @@ class Policy:
                 f"{', '.join(sorted(self._served)) or 'none'}. {OPERATOR}"
             )
 
-    def _check_noise(self, request: wire.Request) -> None:
+    def _check_noise(self, request: wire.ServerRequest) -> None:
         """Require the noise that the node's rules name. A set-up of masks needs no noise, because it sends no data."""
         if request.stage == messages.STAGE and messages.inner_stage(request.arrays) is None:
             return
@@ -129,7 +129,7 @@ class Policy:
                 f"node allows at most {_LOUDEST:g}. Run with a smaller epsilon."
             )
 
-    def _check_masks(self, request: wire.Request) -> None:
+    def _check_masks(self, request: wire.ServerRequest) -> None:
         masked = request.stage == messages.STAGE
         if self._rules.masked_only and not masked:
             raise RefusalError(
@@ -163,7 +163,7 @@ class Policy:
             )
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 
-    def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
+    def frame_of(self, request: wire.ServerRequest, data: LocalData) -> Frame:
         """Return the message's frame. With noise, the node's own constants replace missing values.
 
         If means of the rows replaced missing values, one row would change these means, and thereby all rows with a
@@ -185,7 +185,7 @@ class Policy:
             )
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
-    def _check_gaps(self, request: wire.Request, data: LocalData) -> None:
+    def _check_gaps(self, request: wire.ServerRequest, data: LocalData) -> None:
         """Refuse a message that replaces missing values by the server's values, unless the rules allow this.
 
         Answers to such a message reveal the sum of the rows in which a value is missing.
@@ -204,7 +204,7 @@ class Policy:
                 f"answer with the means of all nodes in their place could reveal single rows. {remedy}"
             )
 
-    def without_local_results(self, request: wire.Request, answer: Arrays, d: int | None) -> Arrays:
+    def without_local_results(self, request: wire.ServerRequest, answer: Arrays, d: int | None) -> Arrays:
         """Return an answer without the node's own results, unless the rules share them or masks hide them."""
         if self._rules.share_local or request.stage == messages.STAGE:
             return answer
@@ -218,7 +218,7 @@ class Policy:
                 shown[name] = answer[name][:, :0]
         return shown
 
-    def reason_to_decline(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
+    def reason_to_decline(self, request: wire.ServerRequest, rows: LocalData | Stream) -> wire.Config:
         """Return the reason why the node declines the alternative algorithm, or an empty dict if the node accepts it.
 
         The alternative algorithm sends all of C_i.

@@ -41,7 +41,10 @@ def words_for_server(error: Exception, *, hides_reasons: bool) -> str:
         )
         # A server may cause many such errors, so each takes only one line unless the log level is DEBUG.
         log.debug("Where it failed:", exc_info=error)
-        return f"This node cannot answer because of an error ({_kind_of_error(error)}), which is in its own log. {OPERATOR}"
+        return (
+            f"This node cannot answer because of an error ({_kind_of_error(error)}), which is in its own log. "
+            f"{OPERATOR}"
+        )
     if error.private:
         in_one_line = text.replace("\n", " ")
         log.warning("The rows or the rules of this node cannot be used: %s", in_one_line)
@@ -94,7 +97,7 @@ def refusal_reply(
 
 
 @contextmanager
-def translating_errors(request: wire.Request) -> Iterator[None]:
+def translating_errors(request: wire.ServerRequest) -> Iterator[None]:
     """Replace errors of Python about a malformed message by a ProtocolError that reveals nothing about rows.
 
     The text of the error may name cells of the rows, so it stays in the node's own log.

@@ -364,7 +364,7 @@ class Account:
                 )
             ledger.answered += 1
 
-    def demands(self, request: wire.Request) -> SumConditions:
+    def demands(self, request: wire.ServerRequest) -> SumConditions:
         """Return the conditions under which the node takes part in a masked sum."""
         rules = self._rules
         named = rules.trusted_keys is not None
@@ -401,7 +401,7 @@ class Account:
                 for ledger in ledgers:
                     ledger.beyond += 1
 
-    def count_answer(self, request: wire.Request, data: LocalData | Stream, answer: Arrays) -> None:
+    def count_answer(self, request: wire.ServerRequest, data: LocalData | Stream, answer: Arrays) -> None:
         """Count an answer in the ledgers. Refuse it if, with all earlier answers, it would reveal more than allowed."""
         if not self._rules.keeps_ledger:
             return
@@ -415,7 +415,7 @@ class Account:
                 self._count_noise(ledger, request)
                 self._count_columns(ledger, stage, request, data, answer)
 
-    def _count_noise(self, ledger: Ledger, request: wire.Request) -> None:
+    def _count_noise(self, ledger: Ledger, request: wire.ServerRequest) -> None:
         most = self._rules.total_budget
         if most is None:
             return
@@ -427,7 +427,7 @@ class Account:
             )
 
     def _count_columns(
-        self, ledger: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, answer: Arrays
+        self, ledger: Ledger, stage: str, request: wire.ServerRequest, data: LocalData | Stream, answer: Arrays
     ) -> None:
         """Count the numbers in an answer, as columns of d numbers. Under masks, count the numbers in the sum.
 
@@ -452,7 +452,7 @@ class Account:
             )
 
 
-def _stream_columns(stage: str, request: wire.Request, answer: Arrays) -> int:
+def _stream_columns(stage: str, request: wire.ServerRequest, answer: Arrays) -> int:
     """Return the number of columns of a stream's rows, inferred from the arrays of the message and of the answer."""
     sent, asks = messages.stage_arrays(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]

@@ -435,7 +435,7 @@ def newton_orthonormalize(Z: Array) -> Array:
 
 
 def newton_orthonormalized_qr(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
-    """Return Q, the result of `newton_orthonormalize(Z)`, and the small matrix R with Z = Q R. Unless `keep`, Q may overwrite Z."""
+    """Return Q, the result of `newton_orthonormalize(Z)`, and R with Z = Q R. Unless `keep`, Q may overwrite Z."""
     off = Z.T @ Z
     off.flat[:: len(off) + 1] -= 1.0
     if np.abs(off).max(initial=0.0) > _SMALL_DEVIATION:

@@ -188,7 +188,7 @@ class Bed(Stored):
             yield columns, rows, entries[:, places], (lines[each], np.searchsorted(self._rows, people) - rows.start)
 
     def _decoded_blocks(self, copies: Array) -> Iterator[tuple[slice, int, int, Array, Array]]:
-        """Yield the values of `_packed_blocks`, with the decoded entries before the bytes. `copies` is the lookup table."""
+        """Yield the values of `_packed_blocks`, with decoded entries before the bytes. `copies` is the lookup table."""
         room = np.empty(0, dtype=copies.dtype)
         for columns, first, last, packed in self._packed_blocks():
             size = packed.size * EACH

@@ -193,7 +193,7 @@ class ReconsidersChoice(ChoosesAlgorithm, Protocol):
         """The algorithm that may replace this algorithm after some rounds. Its name is `alternative`."""
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
-        """Return the reason for continuing with `alternative_algorithm` after these rounds, or "" to keep the chosen algorithm."""
+        """Return the reason for continuing with `alternative_algorithm`, or "" to keep the chosen algorithm."""
 
 
 @runtime_checkable

@@ -389,7 +389,7 @@ class Stage(ABC, Generic[S]):
         """Return the model with the results of the stage added."""
 
     def merging(self, state: S) -> Merge:
-        """Return the function that merges the answers of the next round: `add_answer`, `stack_answer` or another function."""
+        """Return the function that merges the answers of the next round, such as `add_answer` or `stack_answer`."""
         return add_answer
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:

@@ -462,7 +462,7 @@ def _parties_of_folder(
 
 
 def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
-    """Return the folder and its data files, except for the files in `without`. The files are sorted by `natural_sort_key`."""
+    """Return the folder and its data files, except for the files in `without`, sorted by `natural_sort_key`."""
     with reading_file(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))

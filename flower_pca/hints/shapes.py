@@ -164,8 +164,8 @@ def columns_of_codes(data: AllSites) -> Iterator[str]:
         name = column.removeprefix("column ")
         if _CODES.search(name) and (data.distinct_counts[:, j] > 2).any() and data.is_whole(j):
             yield (
-                f"{data.column_title(j)} holds codes, which are not measurements. To leave it out, name the other columns "
-                f"with {_LISTED}."
+                f"{data.column_title(j)} holds codes, which are not measurements. To leave it out, name the other "
+                f"columns with {_LISTED}."
             )
 
 
@@ -207,8 +207,8 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
             if len(said) == m and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
                 yield (
-                    f"{capitalize_first(first)} to {last} are the {labels.join_with_and(said)} of the lines above them, not rows. "
-                    "Remove them."
+                    f"{capitalize_first(first)} to {last} are the {labels.join_with_and(said)} of the lines above, not "
+                    "rows. Remove them."
                 )
                 break
 

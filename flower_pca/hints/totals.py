@@ -25,7 +25,7 @@ def lines_of_totals_hints(data: AllSites) -> Iterator[str]:
 
 
 def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str]:
-    """Yield the hints of `lines_of_totals_hints` from a sample of the rows, and from the sums of all rows at each client."""
+    """Yield the hints of `lines_of_totals_hints`, from a sample of the rows and the sums of all rows at each client."""
     for site, client in zip(data.sites, clients, strict=True):
         mean, number = client.measured.approximate_means()
         seen = np.asarray(number, dtype=np.float64)

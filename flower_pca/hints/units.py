@@ -63,7 +63,7 @@ def columns_in_other_units(data: AllSites) -> Iterator[str]:
 def hints_by_moments(
     sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]
 ) -> list[str]:
-    """Return the hints of `columns_in_other_units` from means and standard deviations, for a caller that does not see the rows.
+    """Return the hints of `columns_in_other_units`, from means and deviations, for a caller that does not see the rows.
 
     The tenth and ninetieth percentiles are computed as if the values were normally distributed.
     """

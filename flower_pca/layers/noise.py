@@ -209,7 +209,7 @@ class BudgetLayer(Layer):
         return replace(self, among=needed - colluding)
 
     def noise_forecast(self, *, rows: int, columns: int, clients: int) -> Outlook:
-        """Return a forecast of the noise for a table of this size. `finish_algorithm` computes the noise in the same way."""
+        """Return a forecast of the noise for a table of this size, computed as in `finish_algorithm`."""
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # `PrivateOpening` sends three parts in one vector, which multiplies the noise by the root of 3.

@@ -113,17 +113,18 @@ class NodeIdentity:
                 )
             if signer not in self.trusted:
                 raise ProtocolError(
-                    f"A peer's keys are signed by {printable_fingerprint(signer)}, which is not in this node's trusted_keys. "
-                    f"{_SENT_NOTHING} Add this key to the list if it belongs to a node of yours."
+                    f"A peer's keys are signed by {printable_fingerprint(signer)}, which is not in this node's "
+                    f"trusted_keys. {_SENT_NOTHING} Add this key to the list if it belongs to a node of yours."
                 )
             if signer in seen:
                 raise ProtocolError(
-                    f"{printable_fingerprint(signer)} signed the keys of two members of this set-up. {_SENT_NOTHING} {_ASK_SERVER}"
+                    f"{printable_fingerprint(signer)} signed the keys of two members of this set-up. {_SENT_NOTHING} "
+                    f"{_ASK_SERVER}"
                 )
             if not _is_valid(self.trusted[signer], text, signature[NAME:]):
                 raise ProtocolError(
-                    f"A peer's keys differ from the keys that {printable_fingerprint(signer)} has signed for this set-up. "
-                    f"{_SENT_NOTHING} {_ASK_SERVER}"
+                    f"A peer's keys differ from the keys that {printable_fingerprint(signer)} has signed for this "
+                    f"set-up. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
             seen.add(signer)
             names[peer] = signer

@@ -91,7 +91,7 @@ def with_previous_memory(memory: Arrays, previous: Arrays) -> Arrays:
 
 
 def previous_memory(memory: Arrays) -> Arrays:
-    """Return the part of a client's memory that was stored by `with_previous_memory`: the memory before the newest answer."""
+    """Return the memory before the newest answer, which `with_previous_memory` has stored in a client's memory."""
     return {name.removeprefix(BEFORE): a for name, a in memory.items() if name.startswith(BEFORE)}
 
 

@@ -68,7 +68,8 @@ PICTURES: Final[dict[str, Picture]] = {
         noisy="The share of the total variance that each component may explain: any value within the whiskers.",
     ),
     "cumulative": Picture(
-        variances.draw_cumulative, "The share that the first components explain together, and how many a given share needs.",
+        variances.draw_cumulative,
+        "The share that the first components explain together, and how many a given share needs.",
         noisy="The share that the first components may explain together: any value within the band.",
     ),
     "loadings": Picture(
@@ -99,7 +100,8 @@ PICTURES: Final[dict[str, Picture]] = {
         need=APART,
     ),
     "errors": Picture(
-        clients.reconstruction_errors, "The part of a row that the components do not explain, averaged over each client.", need=WHOLE
+        clients.reconstruction_errors,
+        "The part of a row that the components do not explain, averaged over each client.", need=WHOLE
     ),
     "outlier_share": Picture(
         robust.outlier_share,
@@ -113,17 +115,20 @@ PICTURES: Final[dict[str, Picture]] = {
         robust.removed_by_client, "The share of each client's entries that were corrected.", of=RobustResult, need=TAKEN
     ),
     "removed": Picture(
-        robust.removed_by_column_and_client, "The share of corrected entries in each column of each client.", of=RobustResult, need=PARTS
+        robust.removed_by_column_and_client,
+        "The share of corrected entries in each column of each client.", of=RobustResult, need=PARTS
     ),
     "sizes": Picture(
         robust.sizes_of_parts, "The typical size of an entry in each of the two parts.", of=RobustResult, need=PARTS
     ),
     "split": Picture(
-        personal.split_of_rows, "The shares of rows along the shared components, along own components, and outside both.",
+        personal.split_of_rows,
+        "The shares of rows along the shared components, along own components, and outside both.",
         of=PersonalResult, need=SHARES,
     ),
     "local_errors": Picture(
-        personal.errors_with_local, "The part of a row that is not explained, without a client's own components and with them.",
+        personal.errors_with_local,
+        "The part of a row that is not explained, without a client's own components and with them.",
         of=PersonalResult, need=SHARES,
     ),
     "local_components": Picture(
@@ -148,7 +153,8 @@ PICTURES: Final[dict[str, Picture]] = {
         of=TrackingResult,
     ),
     "statistic": Picture(
-        tracking.as_own_picture(tracking.draw_statistic), "The part of a batch outside the previous basis. Changes are visible here.",
+        tracking.as_own_picture(tracking.draw_statistic),
+        "The part of a batch outside the previous basis. Changes are visible here.",
         of=TrackingResult, need=STATISTICS,
     ),
     "step_sizes": Picture(
@@ -158,7 +164,8 @@ PICTURES: Final[dict[str, Picture]] = {
         tracking.draw_outliers, "The number of outlying entries in each step.", of=TrackingResult, need=OUTLIERS
     ),
     "last_loadings": Picture(
-        variances.draw_last_step, "The columns with the largest weights in the basis of the last step.", of=TrackingResult
+        variances.draw_last_step,
+        "The columns with the largest weights in the basis of the last step.", of=TrackingResult
     ),
     "convergence": Picture(
         course.draw_convergence,

@@ -57,7 +57,7 @@ def draw_scores(fig: style.Figure, result: PCAResult, shards: Sequence[Any] | No
 
 
 def draw_scores_by_column(fig: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """Draw rows along the first two components, in one panel per column of `coloring_columns`, colored by this column."""
+    """Draw rows along the first two components, in one panel per column of `coloring_columns`, colored by it."""
     every, some = _thinned_rows(shards)
     names = coloring_columns(result, shards)[:_PANELS_BY_COLUMN]
     points = np.concatenate(_scores_of(result, some))

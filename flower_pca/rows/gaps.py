@@ -179,7 +179,7 @@ def _pair_layout(r: int) -> tuple[list[int], Array]:
 
 
 def _normal_matrices_by_row(P: Array, m: int, missing_positions: Array) -> Array:
-    """Return the matrices of `_normal_matrices` for m rows with few missing values: P'P minus the part of the missing values.
+    """Return the matrices of `_normal_matrices` for m rows with few missing values: P'P minus the missing part.
 
     The rows of P at the missing values of each row are stacked, and padded with zeros to the same number.
     """
@@ -222,7 +222,7 @@ def _solve_by_inverse(inverse: Array, B: Array) -> Array:
 
 
 def _fit_by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
-    """Return the results of `_fit_coefficients`, computed for each row from an SVD of the rows of P at its observed entries."""
+    """Return the results of `_fit_coefficients`, from an SVD of the rows of P at the observed entries of each row."""
     d, r = P.shape
     A, deficient = np.empty((len(Y), r)), 0
     step = max(1, _HELD // (d * r))

@@ -1,4 +1,4 @@
-"""Define `ColumnPreparation`: the preparation of columns by each party, if parties hold different columns of the same people."""
+"""`ColumnPreparation`: how each party prepares its columns if parties hold different columns of the same people."""
 
 from __future__ import annotations
 

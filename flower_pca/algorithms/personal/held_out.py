@@ -267,7 +267,7 @@ def count_directions(data: LocalData, most: int) -> tuple[int, dict[str, Array]]
 
 
 def count_clear_directions(data: LocalData, U: Array, noise: Mapping[str, Array]) -> int:
-    """Return the number of directions of U that are clear in held-out rows, given the noise that `count_directions` found."""
+    """Return the number of directions of U that are clear in held-out rows, given the noise from `count_directions`."""
     along, below = [], []
     for part, rest in folds.leave_one_out(fixed.fixed_parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]

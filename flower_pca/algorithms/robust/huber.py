@@ -98,7 +98,7 @@ class Regression:
         return near
 
     def clip_in_place(self, R: Array, left_out: Array | None = None, near: Array | None = None) -> Array:
-        """Return C = R - S for R = X - VU', and overwrite R with C. `near`, if known, is the result of `is_within_cut(R)`."""
+        """Overwrite R = X - VU' with C = R - S, and return C. `near`, if known, is the result of `is_within_cut(R)`."""
         if near is None and self._far < np.inf:
             near = self.is_within_cut(R)
         R.clip(-self._lam, self._lam, out=R)

@@ -138,7 +138,7 @@ def pair_products(A: Array) -> Array:
 
 
 def unpack_symmetric(packed: Array, r: int) -> Array:
-    """Return symmetric r x r matrices, given their upper triangles in the order of the products from `pair_products`."""
+    """Return symmetric r x r matrices, given their upper triangles in the order of the result of `pair_products`."""
     place = np.zeros((r, r), dtype=np.int64)
     place[np.triu_indices(r)] = np.arange(packed.shape[1])
     return packed.take(np.maximum(place, place.T), axis=1)

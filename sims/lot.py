@@ -122,7 +122,7 @@ def section() -> str:
         f"ones. A mean agrees if it passes Student's t-test and an F-test at {spread.LEVEL:.1%}. A span such as *3..7* "
         "agrees if it lies within the recorded span, widened by its own width. All other numbers, and means whose "
         "deviation is more than half of the mean, agree if they differ by no more than the *swing* of their row. "
-        "Numbers for which no spread is recorded are not counted in *within*.",
+        "Numbers without a recorded spread are not counted in the column *within*.",
         "",
         "| program | seeds | numbers | within | outside (row, column: recorded, new) |",
         "|---|---|---|---|---|",

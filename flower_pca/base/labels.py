@@ -31,9 +31,11 @@ def clean(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-@functools.lru_cache(maxsize=8)
+# The tables of many clients have the same names, and share one tuple. At most three tuples take turns in a run: all
+# names, the chosen ones, and the names with columns for categories. A million names are large, so no more are kept.
+@functools.lru_cache(maxsize=3)
 def cleaned(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names in normal form. Results are cached, because the tables of many clients have the same names."""
+    """Return the names in normal form."""
     return tuple(map(clean, names))
 
 
@@ -150,6 +152,11 @@ def leading(weights: Array, most: int) -> Array:
 def in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
     """Return a text with the largest weights and their columns, for example "+0.71 glucose, -0.50 age"."""
     return ", ".join(f"{weights[j]:+.2f} {names[j]}" for j in leading(weights, most))
+
+
+def capital(text: str) -> str:
+    """Return the text with its first letter capitalized."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def shorten(text: str, most: int) -> str:

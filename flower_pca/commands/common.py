@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import checks, files, spec
+from flower_pca.base import checks, files, labels, spec
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, in_words
 from flower_pca.base.settings import FLAG, SETTINGS
@@ -44,7 +44,7 @@ EVERY = 5.0  # seconds between two progress lines if stderr is not a terminal
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
     """Add the parser of a command, with the option --json, and return it."""
-    about = f"{words[0].upper()}{words[1:]}."
+    about = f"{labels.capital(words)}."
     added: argparse.ArgumentParser = commands.add_parser(name, help=words, description=about)
     added.add_argument("--json", action="store_true", help="print JSON instead of tables")
     added.set_defaults(run=run)

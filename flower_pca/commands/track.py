@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "track",
         help=words,
-        description=f"{words[0].upper()}{words[1:]}. Print a table, and write a picture, a report and the bases.",
+        description=f"{labels.capital(words)}. Print a table, and write a picture, a report and the bases.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -51,10 +51,7 @@ def nameless(places: Sequence[int], count: int) -> str:
     """
     if list(places) == [0] and count > 1:
         return INDEX
-    if len(places) == 1:
-        some = "column"
-    else:
-        some = "columns"
+    some = "column" if len(places) == 1 else "columns"
     return f"{some} {', '.join(str(j + 1) for j in places)} without a name"
 
 
@@ -136,10 +133,7 @@ def range_of(what: str, numbers: Sequence[int]) -> str:
     first, last = numbers[0], numbers[-1]
     if first == last:
         return f"{what} {first}"
-    if last == first + 1:
-        between = "and"
-    else:
-        between = "to"
+    between = "and" if last == first + 1 else "to"
     return f"{what}s {first} {between} {last}"
 
 
@@ -221,5 +215,4 @@ def in_columns(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     every = [zip(line[:-1], widths, strict=True) for line in (heads, *lines)]
     texts = [" ".join(f"{cell:>{width}}" for cell, width in cells) for cells in every]
     ends = [line[-1] for line in (heads, *lines)]
-    pairs = zip(texts, ends, strict=True)
-    return "\n".join(f"{text}  {end}" for text, end in pairs)
+    return "\n".join(f"{text}  {end}" for text, end in zip(texts, ends, strict=True))

@@ -210,10 +210,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         raise ConfigError(
             "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
         )
-    if given.partition is None:
-        needed = None
-    else:
-        needed = partition.column(given.partition)
+    needed = None if given.partition is None else partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
     covariates = getattr(given, "covariates", ())
     if both := [name for name in covariates if name in given.drop]:
@@ -288,8 +285,7 @@ def _without_sites(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
 
     sites = [getattr(shard, "site", "") for shard in shards]
     require_matches("site to leave out", filter(None, sites), patterns)
-    named = zip(shards, sites, strict=True)
-    return [shard for shard, site in named if not matching([site], patterns)]
+    return [shard for shard, site in zip(shards, sites, strict=True) if not matching([site], patterns)]
 
 
 def folder(path: Path, *, data: str) -> Path:

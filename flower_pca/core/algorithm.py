@@ -341,10 +341,7 @@ class Iterative(Algorithm[I]):
         if p.rounds < self.min_rounds or not over:
             return None
         rounds = labels.count(p.rounds, "round")
-        if p.rounds:
-            end = f"after {rounds}"
-        else:
-            end = "after the opening message"
+        end = f"after {rounds}" if p.rounds else "after the opening message"
         measured = f"{self.quantity} (not falling yet)"
         if np.isfinite(p.error):
             measured = f"{self.quantity} {p.error:.2g}"
@@ -422,8 +419,7 @@ class Movement:
         """
         if self.newest == 0.0:
             return 0.0
-        pairs = zip(self.sines, self.sines[1:], strict=False)
-        ratios = [b / a for a, b in pairs if a > 0.0]
+        ratios = [b / a for a, b in zip(self.sines, self.sines[1:], strict=False) if a > 0.0]
         worst = max(ratios, default=1.0)
         if worst < 1.0:
             return self.newest / (1.0 - worst)

@@ -223,10 +223,7 @@ def _conversion(here: Array, usual: Array, error: float) -> str:
             span = as_to[2] - as_to[0]
             off = abs(to[1] - as_to[1]) / span
             wide = (to[2] - to[0]) / span
-            if shift:
-                likely = abs(since[1]) < _CELSIUS
-            else:
-                likely = min(here[0], usual[0]) > 0.0
+            likely = abs(since[1]) < _CELSIUS if shift else min(here[0], usual[0]) > 0.0
             if likely and off < best and 1.0 / wider < wide < wider:
                 best, words = off, what
     low, high = sorted((here, usual), key=lambda levels: float(levels[1]))

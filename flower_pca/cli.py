@@ -65,10 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"flower-pca: {' '.join([reason, *getattr(error, '__notes__', ())])}\n")
         return USAGE
     except KeyboardInterrupt as interrupt:
-        if str(interrupt):
-            words = f" {interrupt}"
-        else:
-            words = ""
+        words = f" {interrupt}" if str(interrupt) else ""
         sys.stderr.write(f"flower-pca: Interrupted.{words}\n")
         return INTERRUPTED
 

@@ -96,8 +96,7 @@ class MedianPCA(Average):
         weights = state.counted.of(total)
         a = of_spans(bases, weights)
         # M is the product of `stacked` and its transpose.
-        pairs = zip(bases, a, strict=True)
-        weighted = [V * np.sqrt(part) for V, part in pairs]
+        weighted = [V * np.sqrt(part) for V, part in zip(bases, a, strict=True)]
         stacked = np.hstack(weighted)
         U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
         projected = [(V.T @ U) ** 2 for V in bases]

@@ -293,9 +293,7 @@ def _course(records: list[_Answered], C: Array, k: int) -> tuple[Convergence, ..
         if record.Z is not None:
             Z = linalg.orth(record.Z)
             kkt = float(np.linalg.norm(linalg.complement(C @ Z, Z)))
-            wide = np.pi / 2.0
-            if Z.shape[1] >= k:
-                wide = linalg.principal_angles(Z, true)[-1]
+            wide = linalg.principal_angles(Z, true)[-1] if Z.shape[1] >= k else np.pi / 2.0
             relative = kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)
             course.append(Convergence(record.message.number + 1, float(np.sin(wide)), relative))
     return tuple(course)

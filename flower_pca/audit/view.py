@@ -137,10 +137,7 @@ class ServerView:
 
     def read_product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """Return the pair of a product and its block. The block is in the message, or in the answer itself."""
-        if part.of in up:
-            block = up[part.of]
-        else:
-            block = part.block(sent)
+        block = up[part.of] if part.of in up else part.block(sent)
         return Pair(block, up[name], exact=True)
 
     def read_eigenvectors(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:

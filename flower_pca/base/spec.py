@@ -67,10 +67,7 @@ def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dic
 
 
 def _unreadable(text: object, what: str, rule: str) -> ConfigError:
-    if isinstance(text, str):
-        remedy = "Give parameters by name, as plain values."
-    else:
-        remedy = ""
+    remedy = "Give parameters by name, as plain values." if isinstance(text, str) else ""
     return checks.refused(what, rule, shown(text), remedy)
 
 

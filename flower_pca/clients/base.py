@@ -435,9 +435,7 @@ class PCAClient(NumPyClient):
                 folders.note_began(self._began, known)
 
     def _recall(self, request: wire.Request) -> Arrays:
-        memory = Memory()
-        if self._store is not None:
-            memory = self._store.load(request.run)
+        memory = self._store.load(request.run) if self._store is not None else Memory()
         # Other stages answer a repeated message from the memory before its first answer. Under noise or masks, the
         # newest memory is used, because secrets and privacy budget must not be spent twice.
         if NOISE in request.layers or request.stage == messages.STAGE:

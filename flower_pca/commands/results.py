@@ -182,7 +182,7 @@ def run_report(given: argparse.Namespace) -> int:
             )
         sites, _ = rows.sites_of(given, result)
         if strangers := words_of_strangers(result, sites):
-            result = replace(result, hints=(*result.hints, f"{strangers[0].upper()}{strangers[1:]}."))
+            result = replace(result, hints=(*result.hints, f"{labels.capital(strangers)}."))
         result = _by_position(result, list(sites))
         shards = list(sites.values())
         source = given.data

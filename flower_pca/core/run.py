@@ -185,10 +185,7 @@ class Run:
         self.roll, attendance = self.roll.take(
             call, got.answered, to=sent.to, spare=spare, unasked=unasked, sampling=sampling
         )
-        if attendance is Attendance.AGAIN:
-            self._total = got.total
-        else:
-            self._total = None
+        self._total = got.total if attendance is Attendance.AGAIN else None
         metrics: dict[str, float] = {}
         if attendance is Attendance.COMPLETE:
             try:

@@ -294,10 +294,7 @@ class _SameColumns:
     def hear(self, total: Any, reply: Reply) -> None:
         self.total = total
         self.clients.append(reply.client)
-        if self.heading is None:
-            self.heading = reply.heading
-        else:
-            self.heading = self.heading.fuller(reply.heading)
+        self.heading = reply.heading if self.heading is None else self.heading.fuller(reply.heading)
         if reply.site:
             self.sites[reply.client] = reply.site
 

@@ -346,10 +346,7 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
         return Lines.of(sheet, lines, places)
     if sheet.cells.decimal == ".":
         sheet.below_header(lines)
-        if places == list(range(sheet.width)):
-            used = None
-        else:
-            used = places
+        used = None if places == list(range(sheet.width)) else places
         try:
             with warnings.catch_warnings():
                 # numpy warns about a file without rows, which `LocalData` reports later.

@@ -90,13 +90,10 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
         return [part.bare() for part in table.parts]
     if table.source and not len(table):
         raise no_rows(table.source)
-    place = None
-    if table.origin is not None:
-        place = table.origin.place
+    place = table.origin.place if table.origin is not None else None
     parts = make(spec or _PLAIN, len(table), n_clients, beside=table.beside, place=place)
     names = sites(spec, table.beside, parts)
-    dealt = zip(parts, names, strict=True)
-    return [table.take(part, site).bare() for part, site in dealt if len(part)]
+    return [table.take(part, site).bare() for part, site in zip(parts, names, strict=True) if len(part)]
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:

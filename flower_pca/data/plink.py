@@ -62,9 +62,7 @@ def bed(
         names, other = _variants(file.with_suffix(".bim"))
         _require_size(file, head, len(ids), len(names))
         taken = None if people is None else _taken(file, ids, people)
-        chosen = np.arange(len(names))
-        if variants is not None:
-            chosen = _on_list(file, names, variants)
+        chosen = _on_list(file, names, variants) if variants is not None else np.arange(len(names))
         if not ambiguous:
             chosen = chosen[~names_of_variants.ambiguous(names[j] for j in chosen)]
             if not len(chosen):

@@ -161,8 +161,7 @@ def folder(
     # If the files order their columns differently, all tables take the sorted order.
     if first.names and any(table.names != first.names for table in tables):
         first = first.pick(tuple(sorted(first.names)))
-    read = zip(tables, files, strict=True)
-    tables = [like(first, table, files[usual], file) for table, file in read]
+    tables = [like(first, table, files[usual], file) for table, file in zip(tables, files, strict=True)]
     names = _sites(files)
     sizes = [len(table) for table in tables]
     shared = [name for name in tables[0].beside if all(name in table.beside for table in tables)]

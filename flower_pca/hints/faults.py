@@ -26,7 +26,7 @@ from flower_pca.base.options import in_words, option
 from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
 from flower_pca.hints.missing import sentinels, zeros
-from flower_pca.hints.sentences import AS_MEAN, SAID, capital, shorten
+from flower_pca.hints.sentences import AS_MEAN, SAID, shorten
 from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, AllSites, Site
 from flower_pca.hints.totals import lines_of_totals, totals, totals_by_sums
 from flower_pca.hints.units import SITES, WIDE, units
@@ -164,7 +164,7 @@ def _hint_of_few_rows(tables: Sequence[Table | LocalData], shapes: Sequence[_Sha
     if len(few) > SAID:
         more = len(few) - SAID + 1
         few = [*few[: SAID - 1], f"{more} more sites have at most {FEW}"]
-    return [f"{capital(', '.join(few))}: their answers nearly reveal their rows. Combine them with other sites."]
+    return [f"{labels.capital(', '.join(few))}: their answers nearly reveal their rows. Combine them with other sites."]
 
 
 def _empty(data: AllSites) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _empty(data: AllSites) -> Iterator[str]:
             continue
         rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
         if len(rows):
-            what = capital(site.place(int(rows[0])))
+            what = labels.capital(site.place(int(rows[0])))
             if len(rows) == 1:
                 yield f"{what} holds no value. Remove this row, because it would become a row of means."
             else:
@@ -185,7 +185,7 @@ def _empty(data: AllSites) -> Iterator[str]:
         if n <= FEW or len(missing) == len(data.columns):
             continue
         for j in missing:
-            yield f"{capital(data.columns[j])} has no value at {site.who}. Leave out the column or the site."
+            yield f"{labels.capital(data.columns[j])} has no value at {site.who}. Leave out the column or the site."
 
 
 def _dates(data: AllSites) -> Iterator[str]:
@@ -215,7 +215,8 @@ def _are_working_days(values: Array) -> bool:
 
 
 def _hint_of_dates(column: str, what: str) -> str:
-    return f"{capital(column)} holds {what}, stored as numbers. To leave it out, name the other columns with {_LISTED}."
+    column = labels.capital(column)
+    return f"{column} holds {what}, stored as numbers. To leave it out, name the other columns with {_LISTED}."
 
 
 def _twins(data: AllSites) -> Iterator[str]:
@@ -238,7 +239,7 @@ def _twins(data: AllSites) -> Iterator[str]:
             what = "holds the same values as"
         one = data.columns[measures[j]]
         other = data.columns[measures[i]]
-        yield f"{capital(one)} {what} {other}. Leave one of them out, because together they count twice."
+        yield f"{labels.capital(one)} {what} {other}. Leave one of them out, because together they count twice."
 
 
 def _parallel_pairs(columns: Array) -> list[tuple[int, int]]:
@@ -288,7 +289,7 @@ def _constants(data: AllSites) -> Iterator[str]:
         if len(odd) > max(2, len(data.columns) // 4):
             continue  # The site has rows of another kind, such as the rows of one district.
         for j in odd:
-            what = f"{capital(data.columns[j])} is {data.in_order[i][0, j]:g} in all rows of {data.sites[i].who}"
+            what = f"{labels.capital(data.columns[j])} is {data.in_order[i][0, j]:g} in all rows of {data.sites[i].who}"
             yield f"{what}, but rarely at other sites. Check the file of {data.sites[i].who}."
 
 

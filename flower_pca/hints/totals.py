@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sentences import capital
 from flower_pca.hints.sites import LEAST, AllSites, Site, stacks
 from flower_pca.rows.local import LocalData
 
@@ -20,7 +20,7 @@ _MOST_ROUNDED: Final = 0.5 * (1.0 + 1e-9)
 def totals(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that are the sum or the mean of the lines above them."""
     for i, (n, what) in lines_of_totals(data.sites).items():
-        place = capital(data.sites[i].place(n))
+        place = labels.capital(data.sites[i].place(n))
         yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
 
 
@@ -39,7 +39,7 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str
             sums = total - np.nansum(left, axis=0)
             count = seen - np.sum(~np.isnan(left), axis=0)
             if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
-                place = capital(client.table.place(client.n - 1 - below))
+                place = labels.capital(client.table.place(client.n - 1 - below))
                 yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
                 break
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import labels, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sentences import capital, shorten
+from flower_pca.hints.sentences import shorten
 from flower_pca.hints.sites import LEAST, AllSites
 
 SITES: Final = 30  # If there are more sites, a single site hardly changes the median over all sites.
@@ -107,7 +107,7 @@ def _odd_units(
             here = levels[i, 1, j]
             there = usual[1, j]
             place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
-            yield f"{capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
+            yield f"{labels.capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
 
 
 def _two_units(
@@ -139,7 +139,7 @@ def _two_units(
         if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
             names = [_listed([sites[i] for i in side.tolist()]) for side in sides]
             yield (
-                f"{capital(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
+                f"{labels.capital(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
                 f"{below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
             )
 
@@ -223,10 +223,7 @@ def _conversion(here: Array, usual: Array, error: float) -> str:
             span = as_to[2] - as_to[0]
             off = abs(to[1] - as_to[1]) / span
             wide = (to[2] - to[0]) / span
-            if shift:
-                likely = abs(since[1]) < _CELSIUS
-            else:
-                likely = min(here[0], usual[0]) > 0.0
+            likely = abs(since[1]) < _CELSIUS if shift else min(here[0], usual[0]) > 0.0
             if likely and off < best and 1.0 / wider < wide < wider:
                 best, words = off, what
     low, high = sorted((here, usual), key=lambda levels: float(levels[1]))

@@ -108,8 +108,7 @@ class Secrets:
 
     def to_memory(self) -> Arrays:
         """Return the secrets as parts of a client's memory."""
-        pairs = zip(_NAMES, _values(self), strict=True)
-        return {name: np.asarray(a) for name, a in pairs}
+        return {name: np.asarray(a) for name, a in zip(_NAMES, _values(self), strict=True)}
 
 
 _FIELDS: Final = tuple(f.name for f in fields(Secrets))

@@ -37,8 +37,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     starts = range(0, len(seeds), SEED)
     kinds = [seeds[start : start + SEED] for start in starts]
     dealt = [primitives.split(seed, int(secrets.needed), len(group)) for seed in kinds]
-    by_member = zip(group, *dealt, strict=True)
-    own = {member: b"".join(shares) for member, *shares in by_member}
+    own = {member: b"".join(shares) for member, *shares in zip(group, *dealt, strict=True)}
     sealed = []
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)

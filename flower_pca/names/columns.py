@@ -378,10 +378,7 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     """
     what = f"The columns of {who}"
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
-        if "" in words and len(odd) == 1:
-            kept = f" {reading('beside', [''])}, or"
-        else:
-            kept = ":"
+        kept = f" {reading('beside', [''])}, or" if "" in words and len(odd) == 1 else ":"
         remedy = f"Give each a different name, or leave them out{kept} name the other columns with {_LISTED}."
         if INDEX in odd:
             without = f"Leave it out {reading('beside', [''])}, name the other columns with {_LISTED}"

@@ -241,7 +241,7 @@ def of_kind(remarks: Iterable[Remark], *tones: Tone) -> list[Remark]:
 
 
 def _sentence(words: str) -> str:
-    return Sentence(f"{words[:1].upper()}{words[1:].rstrip('.')}.")
+    return Sentence(f"{labels.capital(words.rstrip('.'))}.")
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:

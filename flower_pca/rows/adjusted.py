@@ -105,9 +105,7 @@ def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: F
     d = joint.d - len(covariates.names)
     if move is None:
         return replace(whole if names is None else whole.pick(names), texts={}, coded=())
-    fill = frame.fill
-    if frame.own and joint.missing:
-        fill = joint.own_fill()[:d]
+    fill = joint.own_fill()[:d] if frame.own and joint.missing else frame.fill
     return Table(Residuals(joint, d, move, fill), names)
 
 

@@ -130,9 +130,7 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
     taken = data.take(step, NO_CURSOR)
     before = int(memory.get("before", 0))
     batch = memory.get("Y", np.zeros((0, 0)))[before:]
-    rows = batch[:0]
-    if taken.rows is not None:
-        rows = taken.rows
+    rows = taken.rows if taken.rows is not None else batch[:0]
     if not np.array_equal(rows, batch, equal_nan=True):
         raise ConfigError(
             f"The checkpoint belongs to a run with different rows at {data.who}, step {step}. Give the rows of that "
@@ -178,10 +176,7 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     if "Y" not in memory:
         # A client without rows may not know the number of columns.
         d, width = shape_of(arrays)
-        if d is None or width is None:
-            S = np.zeros((0, int(arrays["width"])))
-        else:
-            S = np.zeros((d, width))
+        S = np.zeros((0, int(arrays["width"]))) if d is None or width is None else np.zeros((d, width))
         # The answer has all names, because answers are summed. `left` is needed to decide whether the run ends.
         answer = {"S": S, **{name: np.array(0.0) for name in COUNTS}, "left": memory["left"]}
         if "columns" in arrays:
@@ -197,8 +192,7 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     S = L.T @ (L @ B)
     if outside:
         S = linalg.complement(S, arrays["P"])
-    counts = zip(_MEASURED, memory["counts"], strict=True)
-    numbers = {name: np.array(value) for name, value in counts}
+    numbers = {name: np.array(value) for name, value in zip(_MEASURED, memory["counts"], strict=True)}
     answer = {"S": S, **numbers, "left": memory["left"]}
     if "columns" in arrays:
         answer |= dict(zip(BY_COLUMN, memory["columns"], strict=True))
@@ -256,9 +250,7 @@ def with_each(merge: Merge) -> Merge:
 
     def merge_each(total: Any, client: int, reply: Arrays) -> Any:
         both = merge(total, client, reply)
-        each = {}
-        if total is not None:
-            each = total["each"]
+        each = total["each"] if total is not None else {}
         each[client] = tuple(float(reply[name]) for name in COUNTS)
         return {**both, "each": each}
 

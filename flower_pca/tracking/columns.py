@@ -228,9 +228,7 @@ def _rises_and_falls(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, 
     fall_of_all = np.fmin(fall, known.been[0] - highest - slack)
     back = (rise > RISE) & (rise_of_all <= RISE)
     back |= (fall > FALL) & (fall_of_all <= FALL)
-    returns = np.zeros(len(rise))
-    if len(known.returns):
-        returns = known.returns
+    returns = known.returns if len(known.returns) else np.zeros(len(rise))
     often = returns >= _RETURNS
     rises = np.where(often, rise_of_all, rise)
     falls = np.where(often, fall_of_all, fall)

@@ -75,9 +75,7 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
         Y[found] = 0.0
         # `gaps.fit` needs positions in ascending order, and `union1d` returns sorted positions.
         gone = np.union1d(gone, np.flatnonzero(found))
-    columns = None
-    if "columns" in arrays:
-        columns = sums_by_column(Y, gone)
+    columns = sums_by_column(Y, gone) if "columns" in arrays else None
     A, deficient = gaps.fit(P, Y, gone)
     rows = A @ P.T
     Y.ravel()[gone] = rows.ravel()[gone]

@@ -63,9 +63,7 @@ class Step:
     @classmethod
     def of(cls, line: Array, r: int, *, monitored: bool = False) -> Step:
         """Restore a step with r components from the vector of numbers that `line` returned."""
-        more = 0
-        if monitored:
-            more = 1 + NAMED
+        more = 1 + NAMED if monitored else 0
         ends = np.cumsum([len(FIGURES), more, r])
         figures, change, values, basis = np.split(line, ends)
         figure = dict(zip(FIGURES, figures.tolist(), strict=True))

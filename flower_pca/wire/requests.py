@@ -170,9 +170,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     names, columns = read_names("A message", config), None
     if SPLIT in config:
         columns = Split.of(config)
-    beside = None
-    if COVARIATES in config:
-        beside = Covariates.read(str(config[COVARIATES]), parts)
+    beside = Covariates.read(str(config[COVARIATES]), parts) if COVARIATES in config else None
     mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}

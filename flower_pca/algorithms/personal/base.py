@@ -84,9 +84,7 @@ class Start(BlockLanczos):
         The answer is the client's top components, or the projection of B onto them. If `say` is False, the
         client has weight 0.
         """
-        w = 0.0
-        if say:
-            w = weight(arrays, data)
+        w = weight(arrays, data) if say else 0.0
         if "B" not in arrays:
             V, values = data.top(held_out.leading(arrays, data))
             E = V.astype(np.float64)

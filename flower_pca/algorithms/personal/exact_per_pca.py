@@ -364,9 +364,7 @@ class ExactPerPCA(Personalized[ExactState]):
         steps = int(arrays["steps"])
         w = weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
-        span = deflation.WHOLE
-        if steps:
-            span = deflation.narrow(data, U.shape[1] + own, memory)
+        span = deflation.narrow(data, U.shape[1] + own, memory) if steps else deflation.WHOLE
         # If the previous U was rejected, the client starts from its V of the message before the rejected U.
         start = memory.get("before" if arrays.get("back") else "V")
         V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
@@ -457,7 +455,5 @@ class ExactPerPCA(Personalized[ExactState]):
         return metrics
 
     def finish(self, state: ExactState, model: Model) -> Model:
-        U = state.U
-        if np.isfinite(state.best):
-            U = state.known
+        U = state.known if np.isfinite(state.best) else state.U
         return replace(model, basis=U, product=None, left=self.leave(state, exact=True, steps=self.local_steps))

@@ -307,8 +307,7 @@ def words(counts: Array) -> str:
 def largest(counts: Array) -> int:
     """Return the largest number that a client has chosen, or the maximum number if no choice is known."""
     chosen = [*range(len(counts) - 1), FEW]
-    pairs = zip(chosen, counts, strict=True)
-    there = [number for number, clients in pairs if round(clients) >= 1]
+    there = [number for number, clients in zip(chosen, counts, strict=True) if round(clients) >= 1]
     return max(there, default=len(counts) - 2)
 
 

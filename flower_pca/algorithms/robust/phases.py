@@ -378,9 +378,7 @@ def _narrow_to(now: Attempt, r: int) -> Attempt:
 
 def _factor(now: Attempt, problem: Problem) -> float:
     """Return the factor by which this round lowers the threshold of columns that are estimated again."""
-    factor = _SLOW_FACTOR
-    if now.level <= _LOW_LEVEL * problem.sigma:
-        factor = _FAST_FACTOR
+    factor = _FAST_FACTOR if now.level <= _LOW_LEVEL * problem.sigma else _SLOW_FACTOR
     return float(factor**now.share)
 
 

@@ -127,7 +127,5 @@ def _stricter(name: str, own: Any, set_by: Any) -> bool:
 
 def comparing(names: Any) -> bool:
     """Return whether at least one of these algorithms compares rows."""
-    listed = names
-    if isinstance(names, str):
-        listed = [names]
+    listed = [names] if isinstance(names, str) else names
     return any(registry.STAGES[name].by_row for name in listed)

@@ -400,7 +400,7 @@ class FAPS(Iterative[FAPSState]):
 
         The bound grows with the latest sum, because penalties grow without limit if clients find no consensus.
         """
-        return {"Y": MARGIN * max(model.trace, float(model.n), state.size)}
+        return {"Y": MARGIN * max(model.trace or float(model.n), state.size)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:

@@ -214,7 +214,7 @@ class SSI(Iterative[SSIState]):
         return state.block
 
     def rounding_allowed(self, state: SSIState) -> float:
-        return state.progress.rounding_allowed
+        return self.rounding_of_power(state.progress)
 
     def finish(self, state: SSIState, model: Model) -> Model:
         Z = state.averaged.block

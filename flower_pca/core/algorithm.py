@@ -273,9 +273,9 @@ class Progress:
     def rounding_allowed(self) -> float:
         """The largest rounding error that does not slow down power steps, which reduce it like other errors.
 
-        It is 0 if the error is unknown, or if the block may miss a larger direction.
+        It is 0 if the error is unknown or does not fall, or if the block may miss a larger direction.
         """
-        if not (self.sure and np.isfinite(self.error)):
+        if self.stale or not (self.sure and np.isfinite(self.error)):
             return 0.0
         return _ROUNDING_SHARE * self.error
 
@@ -328,6 +328,15 @@ class Iterative(Algorithm[I]):
     def allowed(self, model: Model) -> Array:
         """Return the largest allowed residual of each component, relative to the first eigenvalue."""
         return np.full(model.k, Progress.begin(self.tolerance, model).tol)
+
+    def rounding_of_power(self, progress: Progress) -> float:
+        """Return the largest rounding error that the next message of a power iteration may have.
+
+        No later step reduces the errors of the last round, and the variances of the result are computed from it.
+        """
+        if progress.rounds + 1 >= self.max_rounds:
+            return 0.0
+        return progress.rounding_allowed
 
     def rounds(self, state: I) -> int:
         return state.progress.rounds

@@ -397,6 +397,7 @@ _TABLE: Final = {
         "all of C at once",
         size=lambda a: np.asarray(np.linalg.norm(a)),
         bound=_squares,
+        within_trace=True,
         square=True,
         rounded=True,
         reading=AttackReading.WHOLE,

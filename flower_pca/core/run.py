@@ -293,7 +293,7 @@ class Run:
 
     def count_dither(self, noise: float) -> None:
         """Record the length of the error of C z that the noise of a masked sum causes, for a vector z of length 1."""
-        if self.position.role is Role.ALGORITHM:
+        if self.position.role in (Role.ALGORITHM, Role.CLOSING):
             model = self.position.model
             self.position = replace(self.position, model=replace(model, mask_noise=max(model.mask_noise, noise)))
 

@@ -319,7 +319,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
 def _add_product(total: Array, S: Any, Y: Array) -> None:
     """Add S'Y to a sum. A large sum is updated a few columns of S at a time.
 
-    A temporary matrix as large as the sum, or a single call of BLAS that adds to the sum, would take up to twice as long.
+    A temporary matrix as large as the sum, or one call of BLAS that adds to all of it, takes up to twice as long.
     """
     if not (
         total.size >= _LARGE and isinstance(S, np.ndarray) and S.flags.c_contiguous and S.dtype == Y.dtype == np.float64

@@ -13,6 +13,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -188,7 +189,7 @@ def csv(
     without = Gaps.of(gaps)
     check_marks(sep, decimal, thousands)
     checks.choice("header", header, (True, False, None))
-    with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
+    with reading(path, "text with commas") as file, text_of(file, encoding) as lines, _short_cells(file, lines):
         sheet = _sheet(file, lines, encoding, sep, decimal, thousands)
         first, guessed = _first_line(sheet, lines, header)
         names = [labels.clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
@@ -216,6 +217,27 @@ def csv(
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
     table = Table.of_file(file, rows, features if sheet.header else (), beside_rows, words, origin=origin, ids=ids)
     return emptied(table, without)
+
+
+@contextmanager
+def _short_cells(file: Path, lines: TextIO) -> Iterator[None]:
+    """Raise a DataError that names the line if Python's csv module refuses a cell because it is too long."""
+    try:
+        yield
+    except tables.Error as error:
+        lines.seek(0)
+        reader = tables.reader(lines)
+        line = 1
+        try:
+            for _ in reader:
+                line = reader.line_num + 1
+        except tables.Error:
+            raise DataError(
+                f"Line {line} of {file} has a cell of more than {tables.field_size_limit():,} characters. Correct the "
+                "line, and close its quotation marks.",
+                place=str(file),
+            ) from error
+        raise
 
 
 def _empty_rows(features: Sequence[str], values: dict[str, list[str]]) -> Array:

@@ -61,7 +61,8 @@ def make(
     checks.integer("The number of clients", n_clients, least=1)
     if n_rows < n_clients:
         raise DataError(
-            f"Each client needs at least one row, but there are {labels.count(n_rows, 'row')} for "
+            f"Each client needs at least one row, but there {'is' if n_rows == 1 else 'are'} "
+            f"{labels.count(n_rows, 'row')} for "
             f"{labels.count(n_clients, 'client')}. Use fewer clients."
         )
     return deal(n_rows if values is None else values, n_clients)

@@ -405,6 +405,11 @@ def _load(
             load = partial(load, beside=(*already, *(name for name in beside if name not in already)))
     loaded = emptied(load(), gaps)
     if loaded.ndim != 2:
+        if fields := np.dtype(loaded.dtype).names:
+            raise DataError(
+                f"The data of {spec} are records with {labels.count(len(fields), 'field')}, but a table needs numbers "
+                "in rows and columns. Save each field as a column."
+            )
         raise DataError(
             f"The data of {spec} has {labels.count(loaded.ndim, 'dimension')}, but a table needs 2 (rows and columns). "
             "If it is a vector x, save x[:, None] instead."

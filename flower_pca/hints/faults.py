@@ -29,7 +29,7 @@ from flower_pca.hints.missing import sentinels, zeros
 from flower_pca.hints.sentences import AS_MEAN, SAID, shorten
 from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, AllSites, Site
 from flower_pca.hints.totals import lines_of_totals, totals, totals_by_sums
-from flower_pca.hints.units import SITES, WIDE, units
+from flower_pca.hints.units import SITES, WIDE, mixed_units, units
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -312,7 +312,7 @@ _OF_ROWS: Final[tuple[_Kind, ...]] = (
 )
 _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
     *(sentinels, shapes.fills, zeros, shapes.shifted_points, _twins, _dates, shapes.dates, shapes.codes),
-    *(units, _signs_and_swaps, shapes.other_codes, _constants),
+    *(units, mixed_units, _signs_and_swaps, shapes.other_codes, _constants),
 )
 # If a hint of these kinds is true of a sample, it is also true of all rows.
 _OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(

@@ -404,10 +404,10 @@ class Monitor:
         return Limits(level, float(t2), max(spe, self._floor), words)
 
     def _limit_of_spe(self, level: float, factors: Array | None) -> tuple[float, str]:
-        """Return the limit of SPE by Box's approximation g chi2(h), and its assumption as text.
+        """Return the limit of SPE by Box's approximation g chi2(h), and the assumption behind this limit as text.
 
-        If `factors` has the shrinkage of the scores of new rows, the limit is for new rows, which vary in all columns.
-        Otherwise the limit is for the rows of the run.
+        With `factors`, the shrinkage factors of the scores, the limit is for new rows. New rows also vary in directions
+        in which the rows of the run do not. With None, the limit is for the rows of the run.
         """
         from scipy import special
 

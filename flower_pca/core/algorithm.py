@@ -326,7 +326,7 @@ class Iterative(Algorithm[I]):
         return self.tol
 
     def allowed(self, model: Model) -> Array:
-        """Return the largest allowed residual of each component, relative to the first eigenvalue."""
+        """Return the largest allowed residual of each component, divided by the first eigenvalue."""
         return np.full(model.k, Progress.begin(self.tolerance, model).tol)
 
     def rounding_of_power(self, progress: Progress) -> float:

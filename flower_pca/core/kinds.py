@@ -350,7 +350,7 @@ _TABLE: Final = {
         by_column=True,
         single=True,
     ),
-    # This is one vector with the count, the sums and the squares of clipped rows.
+    # This is one vector: the number of clipped rows, and the sum and the sum of squares of each of their columns.
     "MOMENTS": Kind("moments", "the number, the sums and the squares of clipped rows"),
     # This is C_i Z. `Part.of` is the name of Z.
     "PRODUCT": Kind(
@@ -469,16 +469,16 @@ class Part:
     Attributes
     ----------
     shape : Shape
-        The length of each side. A length is None if only the client knows it, or if it is d and d is not known yet.
+        The length of each dimension, or None for a length that only the client knows, or for d while d is not known.
     kind : Kind
         The kind of quantity.
     of : str
-        The name of the array with which the rows are multiplied. The array is in the message, or in the answer if the
+        The name of the array by which the rows are multiplied. The array is in the message, or in the answer if the
         client chooses it. By default, it is the first array of the message with this shape.
     own : bool
-        Whether the array contains a node's local results. A node that does not share these results sends zeros, or a
-        matrix without columns if only the client knows the length of a side. If all lengths are known, a masked sum may
-        contain the array, because nobody sees the array of an individual node.
+        Whether the array contains a node's local results. A node that does not share them sends zeros, or a matrix with
+        no columns if only the client knows a length. If all lengths are known, a masked sum may contain the array,
+        because nobody sees the array of an individual node.
     """
 
     shape: Shape = ()
@@ -488,7 +488,7 @@ class Part:
 
     @property
     def open(self) -> bool:
-        """Whether only the client knows the length of at least one side."""
+        """Whether only the client knows the length of at least one dimension."""
         return None in self.shape
 
     def block(self, sent: Mapping[str, Array]) -> Array:

@@ -42,7 +42,7 @@ from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import AsksAllClients, Stage, add
 from flower_pca.names.columns import Heading
 
-MAX_RESTARTS: Final = 5  # maximum number of repeated openings after changes of the set of clients
+MAX_RESTARTS: Final = 5  # maximum number of repeated openings after changes to the set of clients
 _FEW_RESTARTS: Final = 3  # number of restarts up to which a run may repeat the opening while its algorithm still runs
 # A checkpoint stores these fields as plain values, in addition to the model and the state.
 _PLAIN_FIELDS: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}

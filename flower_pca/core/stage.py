@@ -386,7 +386,7 @@ class Stage(ABC, Generic[S]):
 
     @abstractmethod
     def finish(self, state: S, model: Model) -> Model:
-        """Return the model to which the results of the stage are added."""
+        """Return the model with the results of the stage added."""
 
     def merging(self, state: S) -> Merge:
         """Return the function that merges the answers of the next round: `add`, `stack` or another function."""

@@ -23,10 +23,11 @@ from flower_pca.hints.sites import LEAST, MANY, AllSites, stacks
 _FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^63 and 1e20
 _FAR: Final = 1000.0  # The distance of a fill value from all other values is at least this many times their spread.
 _POINT: Final = (10.0, 100.0, 0.1, 0.01)  # factors by which a mistyped decimal point changes a value
-# A value may be too large by a shifted point only if the largest of the other values is at most this many times the
-# smallest value.
+# A value counts as too large because of a shifted decimal point only if the largest other value is at most this many
+# times the smallest value.
 _TIGHT: Final = 5.0
-# A value may be too small by a shifted point only if the largest value is at most this many times the second-smallest.
+# A value counts as too small because of a shifted decimal point only if the largest value is at most this many times
+# the second-smallest value.
 _CLOSE: Final = 3.0
 _OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table

@@ -170,7 +170,7 @@ def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
 
 
 def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
-    """Return a parsed JSON value from another machine. Raise ProtocolError if it does not have this type."""
+    """Return the JSON value under `name` in another machine's message. Raise ProtocolError unless it is a `kind`."""
     try:
         # Another machine may send brackets nested so deeply that Python raises RecursionError.
         found = json.loads(wire.value_of(who, values, name, str))

@@ -358,7 +358,7 @@ def instruction(*, clip: float, std: float, budget: float) -> Arrays:
 
 
 def sharing(among: int) -> Arrays:
-    """Return the additional array of a message under masks: the number of clients that together add all noise."""
+    """Return the additional array of a message under masks: the number of clients among which the noise is divided."""
     return {_AMONG: np.array(among)}
 
 

@@ -23,7 +23,7 @@ _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)  # the factor that scales a ra
 
 
 def own_bits(size: int) -> Array:
-    """Return random bits that nobody else knows, from a stream with a new key of the system's generator."""
+    """Return random bits that only this process knows, from a stream with a fresh key of the operating system."""
     # The import is here because every run imports this module, but only masks need the package cryptography.
     from flower_pca.masking import primitives
 

@@ -182,13 +182,13 @@ def _leaving(trusted: Mapping[bytes, object]) -> bytes:
 
 
 def name(key: ec.EllipticCurvePublicKey) -> bytes:
-    """Return the name of a public key: its SHA-256 digest, as ssh-keygen computes it."""
+    """Return the SHA-256 fingerprint of a public key, by which nodes name it. ssh-keygen computes the same."""
     line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return sha256(base64.b64decode(line.split()[1])).digest()
 
 
 def printable(name: bytes) -> str:
-    """Return the name of a key as `ssh-keygen -l` shows it."""
+    """Return a fingerprint as `ssh-keygen -l` shows it."""
     return f"SHA256:{base64.b64encode(name).decode().rstrip('=')}"
 
 

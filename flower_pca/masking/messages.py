@@ -57,7 +57,7 @@ NOTHING: Final = bytes(DIGEST)  # the course of a client whose memory depends on
 
 
 def course(past: bytes, said: bytes, stage: str) -> bytes:
-    """Return a client's course after the course `past`, if it answers a message of a stage with the digest `said`."""
+    """Return the course (the digest of all answered messages) after the answer to one more message of a stage."""
     return sha256(b"flower_pca masks: answered" + (past if remembers(stage) else NOTHING) + said).digest()
 
 
@@ -77,7 +77,7 @@ def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
 
 
 def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
-    """Return the course of a client's memory after the client has answered a message of a stage."""
+    """Return the course that belongs to a client's memory after the client has answered a message of a stage."""
     if not _of_stage(own):
         return NOTHING
     if remembers(stage):

@@ -25,7 +25,7 @@ from flower_pca.rows import gaps
 from flower_pca.tracking import panel
 from flower_pca.tracking.columns import NAMED
 
-Cause: TypeAlias = dict[str, list[Any]]  # "reasons", "columns" and "sites"
+Cause: TypeAlias = dict[str, list[Any]]  # The keys are "reasons", "columns" and "sites".
 
 _REASONS: Final = {
     "SPE": "SPE, because rows have left the subspace",

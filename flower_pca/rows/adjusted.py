@@ -110,7 +110,7 @@ def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: F
 
 
 def hat_root(data: Any, inverse: Array, rows: int) -> Array:
-    """Return F, where FF' is the hat matrix of the removed regression. F has one line for each row of the site.
+    """Return F, where FF' is the hat matrix of the removed regression. F has one row for each row of the site.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ _MOST: Final = 10_000  # maximum number of iterations (no measured run needed mo
 
 @dataclass(frozen=True)
 class SiteEffect:
-    """The difference of a site from all sites: g* and delta* of every column, in units of sigma.
+    """The location g* and the scale delta* of every column at a site, in units of the deviation within sites.
 
     Attributes
     ----------

@@ -112,7 +112,7 @@ class Measured:
         key = ("newest", what)
         found = self._facts.get(key)
         if found is None or not fits(found):
-            self._facts[key] = found = None  # Release the previous value first, which may be as large as the rows.
+            self._facts[key] = found = None  # Release the previous value first, because it may be as large as the rows.
             self._facts[key] = found = make()
         return cast(T, found)
 

@@ -57,7 +57,7 @@ class Moves:
 
 
 def of(joint: Joint, d: int, covariates: Covariates) -> Moves:
-    """Return the moves for the rows of a site with this joint table, whose first d columns are features."""
+    """Return the map for the rows of a site with this joint table, whose first d columns are features."""
     slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
     q = len(slopes)
     if covariates.sigma is not None:

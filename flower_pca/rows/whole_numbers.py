@@ -81,7 +81,7 @@ class WholeRows:
         return np.asarray(np.ldexp(as_float(down, self._bits), exponents))
 
     def whole(self, W: Array) -> Array:
-        """Return S'(SW) for whole numbers W of 52 bits, in units of the grid, as digits with the lowest first."""
+        """Return S'(SW) for a block W of whole numbers of 52 bits, as digits in units of the grid, lowest first."""
         digits = digits_of(W, self._bits, _BLOCK // self._bits + 1)
         across = np.stack([self._S @ digit for digit in digits])
         carry(across, self._bits)

@@ -128,7 +128,7 @@ class Downdate:
             yield np.asarray(block[i : i + step], dtype=np.float64)
 
     def _lines(self, start: int, count: int) -> Array:
-        """Return the lines of F for `count` rows from `start` on."""
+        """Return the rows of F for `count` rows of the table from `start` on. F is a root of the hat matrix."""
         if self.hat is not None:
             return self.hat[start : start + count]
         return np.full((count, int(self.centered)), 1.0 / np.sqrt(self.n))

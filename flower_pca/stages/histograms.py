@@ -320,7 +320,9 @@ def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, A
 
 
 def _hat(arrays: Arrays, data: LocalData) -> Array | None:
-    """Return the lines of F for the client's rows (see `stages.downdate`), or None if no regression was removed.
+    """Return the rows of F, a root of the hat matrix of the removed regression, or None if no regression was removed.
+
+    F has one row for each of the client's rows: see `stages.downdate`.
 
     Raise ProtocolError if the message implies a leverage above 1.
     """

@@ -82,7 +82,8 @@ ROOM: Final = 2**16  # the maximum number of numbers in an answer about several 
 MOST: Final = 2**20  # the maximum number of numbers in any answer
 WIDE: Final = 1000  # the number of columns up to which nodes always accept a block
 _RANKS: Final = 2  # the number of ranks in each message by products, except the first message with one rank
-_POSITION: Final = 1.4  # the position of an eigenvalue that exceeds noise by a fifth, if noise is mapped to [-1, 1]
+# the position of an eigenvalue a fifth above the noise, if the interval from 0 to the noise is mapped to [-1, 1]
+_POSITION: Final = 1.4
 _ENOUGH: Final = 0.34  # A component has emerged from a random block when its size in the block reaches this share.
 _MOST_RANKS: Final = 1000
 _MOST_DRAWS: Final = 1000
@@ -402,7 +403,10 @@ class _Noise:
         return cls(level * n / max(n - 1 - rank, 1), edge)
 
     def without(self, rank: int, d: int) -> float:
-        """Return the threshold for the last of `rank` removed directions, from tables without this direction."""
+        """Return the threshold of the second test of direction number `rank`.
+
+        This threshold uses flipped tables from which this direction, too, was removed.
+        """
         there = d - rank + 1
         loss = min(self.edge / there, _MOST_LOST)
         above = _MARGIN * self.threshold * (1.0 - 1.0 / there)

@@ -209,7 +209,7 @@ def _extremes_inside(scaled: Array, inside: Array, size: Array, rows: int) -> tu
 
 
 def _rises_and_falls(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
-    """Return the smallest rise and fall of each column over the four comparisons, and its number of returns.
+    """Return the smallest rise and fall of each column's variance since the earlier steps, and its number of returns.
 
     The variation that few entries cause is subtracted. A column that has returned often enough is compared with the
     range of all its earlier variances.
@@ -236,7 +236,7 @@ def _rises_and_falls(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, 
 
 
 def _earlier_range(known: ColumnsSeen) -> Array:
-    """Return the range of each column's logarithm of v over pairs of consecutive earlier steps."""
+    """Return the range of each column's logarithm of the variance over pairs of consecutive earlier steps."""
     if len(known.columns) < 2:
         return known.been
     logs, entries = np.stack(known.columns[:2], axis=1)

@@ -250,7 +250,7 @@ def _gap(values: Array, r: int) -> float:
 def beside(P: Array, p: int, seed: int) -> Array:
     """Return p random orthonormal columns that are orthogonal to P. They are the same on every machine.
 
-    They are made from numbers that are uniform between -1 and 1, which is much cheaper than `random_block`.
+    They are drawn from the uniform distribution on (-1, 1), which is much cheaper than `random_block`.
     """
     drawn = np.random.PCG64(seed).random_raw(len(P) * p)
     bits = drawn >> np.uint64(11)

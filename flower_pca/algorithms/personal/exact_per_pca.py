@@ -76,7 +76,7 @@ class Gains:
         return replace(self, objectives=again)
 
     def reason_to_end(self, tol: float) -> str:
-        """Return the reason for ending the run, or "" if the objective may still grow by more than this share."""
+        """Return the reason for ending the run, or "" if the objective may still grow by more than the share `tol`."""
         if len(self.objectives) <= _ROUNDS or len(self.curvatures) < _CURVATURES:
             return ""
         best, largest = self.objectives[-1], max(self.curvatures)

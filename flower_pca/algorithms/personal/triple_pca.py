@@ -64,12 +64,14 @@ _LEAST_STRUCTURE: Final = 0.05
 _MOST_KURTOSIS: Final = 4.2
 # If one client has more than this share of the noise of all clients, its noise may consist of outliers.
 _MOST_NOISE: Final = 0.8
-# The closing message computes one more U, in which clients with more noise have less weight. The components are
-# unreliable if this U differs from the result by a larger sine than this limit, which was measured with 40 % outliers
-# of two sizes at one of five clients. In ten converged runs with wrong components, the sine was .067 or more. In runs
-# with errors below .05, it was .046 or less, and in 26 runs with ten times the noise at one client, .025 or less.
+# The closing message computes one more U, in which clients with more noise have less weight. If the sine of the angle
+# between this U and the result exceeds this limit, the components are unreliable. The limit was determined in runs with
+# 40 % outliers of two sizes at one of five clients. In ten converged runs with wrong components, the sine was .067 or
+# more. In runs with errors below .05, it was .046 or less, and in 26 runs with ten times the noise at one client, .025
+# or less.
 _MOST_TURN: Final = 0.06
-# In this further U, the weight of a client is this power of the share of its squares that is not noise.
+# In this additional U, the weight of a client is the share of its sum of squares that is not noise, raised to this
+# power.
 _POWER: Final = 4
 _FEWEST_CLIENTS: Final = 3  # minimum number of clients for which one client can be compared with the others
 _SIGN_DRAWS: Final = 3  # the number of draws of random signs, which make entries independent

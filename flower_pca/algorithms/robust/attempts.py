@@ -7,13 +7,15 @@ The first attempt that passes its proof is the answer. Each attempt starts from 
 | first   | gamma        | as many as requested        | always                                   |
 | wide    | .9           | twice as many plus 2        | third, if the best attempt so far lacks  |
 |         |              |                             | a component or predicts nothing          |
-| others  | .95 or gamma | the rank of the last failed | as long as `restarts` allows             |
-|         |              | attempt                     |                                          |
+| others  | the larger   | the rank of the last failed | as long as `restarts` allows             |
+|         | of .95 and   | attempt                     |                                          |
+|         | gamma        |                             |                                          |
 
-A run also ends if two attempts agree, even if both leave a little structure or may have fitted outliers.
-If much of the squared residuals is structure, agreement proves nothing: a missing component, or a block
-of outliers that looks like a low-rank part, misleads every attempt in the same way. Agreement is
-required if much noise is left and there are so many components that they could also fit outliers.
+A run also ends if two attempts agree, even if both leave a little structure or may have fitted outliers. There are two
+exceptions. If much of the squared residuals is structure, agreement does not count, because a missing component, or a
+block of outliers that looks like a low-rank part, misleads every attempt in the same way. If much noise is left and
+there are so many components that they could fit outliers, an attempt that passes its proof must also agree with
+another attempt.
 
 A row or column is undetermined if it has too few clean entries. Undetermined rows and columns do not
 affect other rows and columns. Another attempt would not help, because undetermined rows and columns were

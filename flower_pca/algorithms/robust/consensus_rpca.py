@@ -150,7 +150,7 @@ class Task:
             sums = add(sums or None, 0, part)
             found.append(V)
         if not self.proving:
-            sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C
+            sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C, where C are the clipped residuals
         memory = {"tag": np.array(int(self.arrays["tag"])), "lam": np.array(lam)}
         sums["n"] = np.array(self.data.n)
         return sums, {"V": np.concatenate(found), **memory, **self._before()}

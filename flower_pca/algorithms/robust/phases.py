@@ -125,7 +125,7 @@ def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt
 
 
 def _shows_noise(now: Attempt, problem: Problem) -> bool:
-    """Return whether s_h stays nearly constant while lam falls."""
+    """Return whether s_h, the size of residuals at hidden entries, stays nearly constant while lam falls."""
     if problem.noise is not None:
         return False
     # Compare s_h with its value at the threshold of _ROUNDS_BACK rounds ago. The last factor allows for rounding
@@ -137,7 +137,7 @@ def _shows_noise(now: Attempt, problem: Problem) -> bool:
 
 
 def _is_lost(now: Attempt, problem: Problem) -> bool:
-    """Return whether s_h stays nearly constant while lam falls, and is too large for a proof."""
+    """Return whether the residuals show noise (see `_shows_noise`) that is too large for a proof."""
     return _shows_noise(now, problem) and now.hidden > MOST_NOISE * problem.sigma
 
 

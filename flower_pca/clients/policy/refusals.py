@@ -18,7 +18,7 @@ OPERATOR: Final = "Ask the node's operator."  # the advice if a rule forbids the
 
 
 class RefusalError(FlowerPCAError):
-    """An error that refuses a message because the node's own rules forbid the answer."""
+    """The error for a message whose answer the node's own rules forbid."""
 
 
 def is_confidential(stage: object, names: Iterable[str]) -> bool:

@@ -44,7 +44,10 @@ def warn(path: Path, data: LocalData, context: Context) -> None:
 
 
 def ledgers_elsewhere(folder: Path, data: LocalData) -> list[Path]:
-    """Return the ledgers of these rows, or of their file, in other folders. Also add `folder` to the list."""
+    """Return the paths of the ledgers in other known folders that cover these rows or their file.
+
+    Also add `folder` to the user's list of known folders.
+    """
     found = []
     for other in _others(folder.absolute()):
         for path in sorted(other.glob(folders.LEDGER.format("*"))):

@@ -47,7 +47,10 @@ MASKED = "does not support mask, because its answers cannot be summed. "
 SHARE = "^max_share must be "
 PRODUCTS = "does not support max_share, because its answers are not sums of products. Use krylov, ssi"
 WITH_SHARE = "does not support|cannot be combined with"
-SAMPLED = "does not support mask together with fraction, because clients that do not answer still count with their last answer. Use ssi,"
+SAMPLED = (
+    "does not support mask together with fraction, "
+    "because clients that do not answer still count with their last answer. Use ssi,"
+)
 
 FRACTION = "does not support fraction, because the same clients must answer in every round. Use ssi,"
 FORGET = "does not support mask together with fraction, because its clients keep a state between rounds. Use ssi,"

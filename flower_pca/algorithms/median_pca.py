@@ -40,7 +40,7 @@ class MedianState(OneShotState):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianPCA(Average):
-    """Compute components that most clients agree on, although a few clients are wrong or dishonest.
+    """Compute components that most clients agree on, even if a few clients are wrong or dishonest.
 
     Each client i sends its own top k eigenvectors V_i. The server computes the geometric median of the
     projections, M = argmin_M sum_i ||V_i V_i' - M||, by Weiszfeld's algorithm. M is a weighted mean

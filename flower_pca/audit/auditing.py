@@ -61,7 +61,7 @@ def audit(
     max_rounds: int | None = None,
     on_round: Callable[[Driven], None] | None = None,
 ) -> Audit:
-    """Measure how much of every client's second moments C_i = X_i'X_i the server can work out, message by message.
+    """Measure how much of each client's scatter matrix C_i = X_i'X_i the server can work out, message by message.
 
     The server solves for C_i from all blocks that it has sent and all answers that it has seen, as if every answer
     were C_i times its block. The same attack is measured for algorithms whose answers are something else.

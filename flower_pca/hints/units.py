@@ -92,8 +92,8 @@ def mixed_units(data: AllSites) -> Iterator[str]:
                 low, high = (float(np.median(group)) for group in groups)
                 few = min(len(group) for group in groups)
                 yield (
-                    f"{capital(data.columns[j])} seems to hold two units at {site.who}: values around {low:.4g} and "
-                    f"around {high:.4g}, {words}. Convert the {labels.count(few, 'value')} of the smaller group."
+                    f"{labels.capital(data.columns[j])} seems to hold two units at {site.who}: values around {low:.4g} "
+                    f"and around {high:.4g}, {words}. Convert the {labels.count(few, 'value')} of the smaller group."
                 )
 
 

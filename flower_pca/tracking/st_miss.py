@@ -165,7 +165,7 @@ _RADIUS: Final = 1.0 / 15.0  # xi, as a share of the smallest outlier
 
 @dataclass(frozen=True, kw_only=True)
 class RobustTracking(Tracker):
-    """Follow the subspace of rows that keep arriving, with missing values and single values that are far off.
+    """Follow the subspace of rows that keep arriving, with missing values and outlying entries.
 
     This is STMiss for rows with a sparse, unknown set of corrupted entries: y_t = l_t + g_t where observed.
 

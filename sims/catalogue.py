@@ -241,7 +241,7 @@ _OVER_AIR: Final = (
     Item("over_air", "Fig. 2b", "missing entries", "over_air/fig2b", "n=1000, d=3000", 1),
     Item("over_air", "Fig. 3a", "over the air, rotating", "over_air/fig3a", "n=1000, d=3000", 1),
     Item("over_air", "Fig. 3b", "over the air, a change at once", "over_air/fig3b", "n=1000, d=3000", 1),
-    Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 2),
+    Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 3),
     Item("over_air", "Fig. 4b", "the gap", "over_air/fig4b", "n=1000, r=50", 2),
     Item("over_air", "Lemma 4.1", "the power method", "over_air/lemma41", "any rows", 0.3, seeds=5),
     Item("over_air", "Lemma 4.2", "the largest eigenvalue", "over_air/lemma42", "any rows", 0.5, seeds=10),

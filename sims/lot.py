@@ -52,15 +52,15 @@ def drawn(count: int, seed: int) -> list[str]:
     return sorted(np.random.default_rng(seed).choice(names, min(count, len(names)), replace=False).tolist())
 
 
-def run(count: int, seed: int, data_dir: Path) -> Lot:
-    """Draw, run each with as many other seeds as its record has, and compare."""
+def run(count: int, seed: int, data_dir: Path, first: int = FIRST) -> Lot:
+    """Draw, run each with as many other seeds as its record has, from `first` on, and compare."""
     runs = []
     for program in drawn(count, seed):
         kept = record.read(program)
         assert kept is not None
         print(f"{program}, about {kept.minutes:g} minutes", flush=True)
         try:
-            runs.append(again(program, FIRST, data_dir))
+            runs.append(again(program, first, data_dir))
         except DataError as error:
             print(f"left out: {error}")
             continue

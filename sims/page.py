@@ -176,14 +176,15 @@ def drawn_from(card: Card) -> bool:
 
 
 def _index() -> str:
-    lines = ["| paper | can it be reproduced? | claims | items |", "|---|---|---|---|"]
+    lines = ["| paper | can it be reproduced? | same |", "|---|---|---|"]
     for key, (title, _) in PAPERS.items():
         page = PAGES[key]
         items = [item for item in ITEMS if item.paper == key and item.program and not item.beside]
         same = sum(agreement(item) == "same" for item in items)
         held = sum(card.verdict == "same" for card in page.cards)
         link = f"[{title}]({page.file}.md)"
-        lines.append(f"| {link} | {page.answer} | {held} of {len(page.cards)} same | {same} of {len(items)} same |")
+        counted = f"{held} of {len(page.cards)} claims, {same} of {len(items)} items"
+        lines.append(f"| {link} | {page.answer} | {counted} |")
     return f"{INDEX}{MADE}\n\n" + "\n".join([*lines, "", _summary(), WORDS + lot.section()]).rstrip() + "\n"
 
 
@@ -198,9 +199,9 @@ def _page(key: str) -> str:
         f"# {title}: can its experiments be reproduced?\n",
         MADE,
         f"\n{page.answer} {page.more}\n",
+        _claims(page),
         _counts(page, counted),
     ]
-    parts += [_claims(page)]
     parts += ["## The claims, one by one\n", *(_card(key, n, card) for n, card in enumerate(page.cards, start=1))]
     if page.readings:
         parts += [f"## What the paper does not say\n\n{_readings(page)}"]
@@ -229,9 +230,10 @@ def _counts(page: Paper, items: list[Item]) -> str:
 
 
 def _claims(page: Paper) -> str:
-    lines = ["| | claim of the paper | ours / paper | verdict | cause |", "|---|---|---|---|---|"]
+    lines = ["| claim of the paper | ours / paper | verdict |", "|---|---|---|"]
     for n, card in enumerate(page.cards, start=1):
-        lines.append(_row([str(n), card.quote, card.ratio or CURVES, f"**{card.verdict}**", card.cause]))
+        verdict = f"**{card.verdict}**" + (f": {card.cause}" if card.cause else "")
+        lines.append(_row([f"{n}. {card.quote}", card.ratio or CURVES, verdict]))
     note = "*Ours / paper* is the median of the ratios of all pairs of numbers, with the smallest and the largest ratio"
     note += f". *{CURVES}*: the paper prints no numbers." if any(not c.ratio for c in page.cards) else "."
     return "\n".join([*lines, "", note, ""])

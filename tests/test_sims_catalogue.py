@@ -323,7 +323,7 @@ def test_a_card_that_is_not_the_same_has_its_cause(results, monkeypatch):
     paper = replace(PAGES["local_power"], cards=(card,))
     monkeypatch.setitem(PAGES, "local_power", paper)
     text = page.texts()["local-power.md"]
-    assert "| 1 | It is small. | curves | **in part** | the data |" in text
+    assert "| 1. It is small. | curves | **in part**: the data |" in text
     assert "### Claim 1: in part (the data)" in text
 
 

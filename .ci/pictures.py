@@ -79,7 +79,7 @@ def badges(angle: float) -> dict[str, str]:
         "python": badge("Python", f"{oldest} or newer"),
         "licence": badge("licence", project["license"]),
         "pooled": badge("differs from one table", differs),
-        "papers": badge("papers run again", f"{done} of {items} in full"),
+        "papers": badge("experiments run again", f"{done} of {items} in full"),
     }
 
 

@@ -52,9 +52,9 @@ def by_option() -> str:
             only = f" ({join_with_and(takers)} only)" if len(takers) < len(basic) else ""
             taken[f"`{option}`{only}"] = None
     names = join_with_and([f"`{stage.name}`" for stage in basic])
-    words = f"{names} take few options: those that work with every algorithm (named below the table), and"
-    words += f" {', '.join(taken)}. They take none of the other options of this table, which is about all other"
-    words += " algorithms, with their default parameters."
+    words = f"{names} take few options: the options that work with every algorithm (listed below the table), and"
+    words += f" {', '.join(taken)}. They take no other option of this table. The table covers all other algorithms,"
+    words += " with their default parameters."
     lines = ["| option | does not work with |", "|---|---|"]
     shown = {
         "signal": 'n_components="signal"',
@@ -89,10 +89,9 @@ def beside() -> str:
     named = {option for options, _ in compatible.NEEDS for option in options}
     free = [f"`{name}`" for name in (*config._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}]
     words = f"{join_with_and(free)} work with every algorithm, and so do clients"
-    words += " that miss messages. Some options do not work together. Each pair is listed only once, so look for your"
-    words += (
-        ' option in both columns. One exception is not in the table: `dp` works with `missing="mean"` if the ranges of'
-    )
+    words += " that miss messages. Some pairs of options do not work together. Each pair is listed only once, so look"
+    words += " for your option in both columns. One exception is not in the table: `dp` works with"
+    words += ' `missing="mean"` if the ranges of'
     words += " the columns are public."
     lines = ["| if you use | you cannot use |", "|---|---|"]
     for option in dict.fromkeys(rule.beside for rule in compatible.RULES):
@@ -114,7 +113,7 @@ def settings() -> str:
     """Return the tables of the run-config's keys and of its options, with their defaults."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
     lines += [_setting(setting) for setting in run_config.KEYS]
-    lines += ["", "The key `options` is a text that sets all other settings:", ""]
+    lines += ["", "The key `options` is a string that sets all other settings:", ""]
     lines += ["| option | default | meaning |", "|---|---|---|"]
     lines += [_setting(setting) for setting in run_config.OPTIONS]
     return "\n".join(lines)

@@ -60,15 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # This is an OSError, too, but not about a file. `console` handles it.
         raise
+    except MemoryError as error:
+        what = f" ({error})" if str(error) else ""  # numpy says how much memory it has asked for.
+        remedy = "Use fewer rows or columns, or a machine with more memory."
+        sys.stderr.write(f"flower-pca: There is not enough memory{what}. {remedy}\n")
+        return FAILED
     except OSError as error:
         reason = f"{error.strerror or error}: {error.filename or 'no file'}."
         sys.stderr.write(f"flower-pca: {' '.join([reason, *getattr(error, '__notes__', ())])}\n")
         return USAGE
     except KeyboardInterrupt as interrupt:
-        if str(interrupt):
-            words = f" {interrupt}"
-        else:
-            words = ""
+        words = f" {interrupt}" if str(interrupt) else ""
         sys.stderr.write(f"flower-pca: Interrupted.{words}\n")
         return INTERRUPTED
 

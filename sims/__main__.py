@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     verbs.add_argument("--lot", type=int, metavar="N", help="draw N items by lot and run them again with other seeds")
     verb("--page", help="make docs/papers and its pictures from the results")
     add("--again", action="store_true", help="run also what has been run, and say what moved in each record replaced")
-    add("--first", type=int, default=lot.FIRST, help=f"the first of the fresh seeds of --check (default: {lot.FIRST})")
+    text = f"the first of the fresh seeds of --check and --lot (default: {lot.FIRST})"
+    add("--first", type=int, default=lot.FIRST, help=text)
     text = "folder in which --paper keeps single runs, and takes them from after it was stopped; delete it afterwards"
     add("--points", type=Path, metavar="FOLDER", help=text)
     add("--seed", type=int, default=0, help="by which --lot draws")
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif given.page:
         page.write()
     elif given.lot is not None:
-        lot.write(lot.run(given.lot, given.seed, given.data_dir))
+        lot.write(lot.run(given.lot, given.seed, given.data_dir, given.first))
     else:
         run(sorted(chosen), paper=given.paper, again=given.again, data_dir=given.data_dir, points=given.points)
 

@@ -207,7 +207,7 @@ def _vanishing(rows: Rows) -> bool:
 
 
 def _parted(rows: Rows) -> bool:
-    """The parts are found with one to three own components too many."""
+    """The parts are found with one to three local components too many."""
     few = [list(row.values()) for row in rows if row["own ranks"] in ("r2+1", "r2+2", "r2+3")]
     return all(_last(row[-1]) <= 1e-3 for row in few)
 
@@ -361,7 +361,7 @@ CLAIMS: Final[Mapping[str, tuple[Claim, ...]]] = {
     ),
     "over_air/lemma42": (Claim("off by less than sigma sqrt(n)", _below_noise),),
     "personal/table5": (*_PICTURES, _GROWING_STEPS),
-    "personal/fig7": (Claim("with up to three own components too many the parts are found", _parted),),
+    "personal/fig7": (Claim("with up to three local components too many the parts are found", _parted),),
     "personal/deviations": (
         Claim("equal deviations: slower by clients and faster by d than ten times larger", _slopes),
     ),

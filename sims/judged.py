@@ -8,7 +8,7 @@ from typing import Final
 AGREEMENTS: Final = ("same", "same order", "in part", "differs", "cannot be had")
 CAUSES: Final = ("our choice", "a reading", "the data", "the paper")  # of a difference
 _GROWS: Final = "The step of per_pca grows here; the paper's is fixed."
-_SPAN: Final = "Here own components stay in the span of a client's rows; in the paper they do not."
+_SPAN: Final = "Here, local components stay in the span of a client's rows. In the paper, they do not."
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Judgement:
     Attributes
     ----------
     agreement : str
-        How the figures come out.
+        How the figures compare with the paper's.
     why : str
         What differs, and why.
     cause : str
@@ -33,6 +33,13 @@ class Judgement:
         Could more of the paper's data be had?
     """
 
+    "How the figures compare with the paper's.\n    why : str\n        What differs, and why.\n    cause : str\n     "
+    "   Of what is not the same, one of CAUSES.\n    data : str\n        What other data were taken than the "
+    "paper's; \"\" for the paper's own.\n    size : str\n        What other size than the paper's, at the size that "
+    "a record calls the paper's; \"\" for the paper's own.\n    algorithm : str\n        What other algorithm or "
+    "setting than the paper's; \"\" for the paper's own.\n    more : bool\n        Could more of the paper's data be "
+    "had?\n    "
+
     agreement: str
     why: str = ""
     cause: str = ""
@@ -45,7 +52,7 @@ class Judgement:
 JUDGED: Final = {
     "local_power/table1": Judgement(
         "same",
-        "All errors but one are .66 to 1.26 times the paper's, half of them within 8 per cent. The exception is "
+        "All errors but one are .66 to 1.26 times the paper's, half of them within 8 percent. The exception is "
         "vanilla on abalone: the paper's mean of 3e-2 has a deviation of 6e-2, which one or two of its ten runs must "
         "have made. None of our ten runs does that.",
     ),
@@ -65,12 +72,12 @@ JUDGED: Final = {
     ),
     "local_power/table5": Judgement(
         "same",
-        "Every mean is .73 to 1.28 times the paper's, half of them within 8 per cent. Ours is of five shuffles; the "
+        "Every mean is .73 to 1.28 times the paper's, half of them within 8 percent. Ours is of five shuffles; the "
         "paper has one.",
     ),
     "local_power/table6": Judgement(
         "same",
-        "59 of 60 means are .66 to 1.52 times the paper's, half of them within 8 per cent. The exception is vanilla "
+        "59 of 60 means are .66 to 1.52 times the paper's, half of them within 8 percent. The exception is vanilla "
         "on abalone, as in Table 1. If the error has all five columns, OPT's is 1.1 to 86 times the printed one, 2.3 "
         "times in the median.",
     ),
@@ -200,11 +207,11 @@ JUDGED: Final = {
     ),
     "local_power/readings": Judgement(
         "same",
-        "Not in the paper. Three readings move the numbers. Scaling: on poker OPT's error is .11 instead of 5.8e-3 if "
-        "columns are divided by their largest |x|. Columns measured: on w8a OPT's error is 9.0e-2 with all five "
+        "Not in the paper. Three readings move the numbers. Scaling: on poker OPT's error is .11 instead of 5.8e-3 "
+        "if columns are divided by their largest |x|. Columns measured: on w8a OPT's error is 9.0e-2 with all five "
         "instead of 1.8e-2. Signs: if R has a positive diagonal, vanilla is as good as sign-fixing on all four sets, "
-        "and 11 times better than with LAPACK's signs on a9a. Twice the messages move OPT's errors by at most 2 per "
-        "cent.",
+        "and 11 times better than with LAPACK's signs on a9a. Twice the messages move OPT's errors by at most 2 "
+        "percent.",
     ),
     "local_power/packaged6": Judgement(
         "in part",
@@ -230,14 +237,14 @@ JUDGED: Final = {
     "faps_alike/table1": Judgement(
         "same",
         "From ten starts SSI takes 162 to 377 messages (207 in the paper), and FAPS with 20 inner steps 33 to 139 "
-        "(42). From the one start in which SSI takes the paper's number to 5 per cent, FAPS takes 49, 33 and 56 with "
+        "(42). From the one start in which SSI takes the paper's number to 5 percent, FAPS takes 49, 33 and 56 with "
         "10, 20 and 40 inner steps. The KKT violation then is 1.8e-6 to 2.8e-6.",
     ),
     "faps_alike/table4": Judgement(
         "same",
-        "From the two starts in which SSI takes the paper's 337 messages to 5 per cent, LocalPower takes 163 to 167 "
-        "(164 in the paper) and FAPS with 20 inner steps 58 to 78 (55). From all ten starts FAPS takes 28 to 78. The "
-        "KKT violation is 1.9e-6, as in the paper.",
+        "From the two starts in which SSI takes the paper's 337 messages to 5 percent, LocalPower takes 163 to 167 "
+        "(164 in the paper) and FAPS with 20 inner steps 58 to 78 (55). From all ten starts FAPS takes 28 to 78. "
+        "The KKT violation is 1.8e-6 to 2.9e-6; the paper has 1.8e-6 to 2.0e-6.",
     ),
     "faps_alike/fig4": Judgement(
         "same",
@@ -247,12 +254,12 @@ JUDGED: Final = {
     ),
     "faps/table3": Judgement(
         "differs",
-        "On Fashion-MNIST, the only available set, FAPS does not dominate. If the pictures are centered, FAPS takes 74 "
+        "On Fashion-MNIST, the only available set, FAPS does not dominate. If the images are centered, FAPS takes 74 "
         "to 111 messages, SSI 57 to 75 and LocalPower 47 to 64. If they are not, the mean is the first component and "
-        "the gap is small beside it; then FAPS takes 329 messages and more, and one run did not end. Theory says the "
-        "same: with identical clients FAPS is at best ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = "
-        ".15 l_1 and g = l_k - l_(k+1), which is .80 if centered and .15 if not. The paper does not say whether it "
-        "centers.",
+        "the gap is small compared with it; FAPS then takes 329 messages and more, and one run did not end. Theory "
+        "says the same: with identical clients FAPS is at best ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as "
+        "SSI, with b = .15 l_1 and g = l_k - l_(k+1), which is .80 if centered and .15 if not. The paper does not "
+        "say whether it centers.",
         data="One of the paper's four sets.",
         cause="a reading",
     ),
@@ -276,11 +283,11 @@ JUDGED: Final = {
     "faps_alike/table2": Judgement(
         "in part",
         "The KKT violations at the end are the paper's: means of four problems are 1.0 to 1.1 times the printed ones "
-        "where d, n or k varies, and 1.4 times where xi does. FAPS takes .13 to .41 of SSI's messages, and fewer than "
-        "LocalPower, from every start on 8 of the 12 different problems. On the other four it does not from every "
-        "start: with k=20 and d=1000 or 2000 it takes up to .86 of SSI's, with xi=1.1 as many as SSI and twice "
-        "LocalPower's, and with xi=1.0032 one run of five does not end. The paper has one start of each. How many "
-        "inner steps it takes is not printed.",
+        "where d, n or k varies, and 1.3 to 1.6 times where xi does. FAPS takes .13 to .41 of SSI's messages, and "
+        "fewer than LocalPower, from every start on 8 of the 12 different problems. On the other four it does not "
+        "from every start: with k=20 and d=1000 or 2000 it takes up to .86 of SSI's, with xi=1.1 as many as SSI and "
+        "twice LocalPower's, and with xi=1.0032 one run of five does not end. The paper has one start of each. How "
+        "many inner steps it takes is not printed.",
         cause="a reading",
     ),
     "faps/table2": Judgement(
@@ -373,17 +380,17 @@ JUDGED: Final = {
     "personal/fig4": Judgement(
         "same",
         "If distPCA sends r1 + r2 components weighted by their deviations, or sends r1 components, it is not "
-        "consistent, as the paper says: 7.3 and 7.1 at every n. If r1 + r2 components have equal weights, as the "
+        "consistent, as the paper says: 7.3 and 7.1 to 7.2. If r1 + r2 components have equal weights, as the "
         "words of 7.1.2 say, distPCA is consistent: 2.0e-4 at n=100,000. At n=100,000 PerPCA ends by its tolerance at "
         "4.8e-4, ExactPerPCA at 2.0e-4.",
         algorithm=_GROWS,
     ),
     "personal/fig5": Judgement(
         "in part",
-        "PerPCA is below distPCA with r1 components for every d, as in the paper. The error grows linearly in d, with "
-        "a slope of 1.0 on logarithmic axes. In the paper it grows almost as the square of d, which is its upper "
-        "bound. The paper's own deviations are ten times the shared ones. If they are as large as the shared ones, the "
-        "slope is 1.6: see Figs. 5 and 6 by own deviations.",
+        "PerPCA is below distPCA with r1 components for every d, as in the paper. The error grows linearly in d, "
+        "with a slope of 1.0 on logarithmic axes. In the paper it grows almost as the square of d, which is its "
+        "upper bound. The paper's local deviations are ten times the shared ones. If they are as large as the shared "
+        "ones, the slope is 1.6: see Figs. 5 and 6 by local deviations.",
         algorithm=_GROWS,
         cause="the paper",
     ),
@@ -391,28 +398,29 @@ JUDGED: Final = {
         "in part",
         "Both errors fall with the number of clients, the shared error faster, as in the paper. In the paper the two "
         "together fall slowly; here they fall nearly as one over the number of clients (slope -.9 to -1.1), because "
-        "own errors fall with the shared error. The paper's own deviations are ten times the shared ones. If they are "
-        "as large as the shared ones, the slope is -.3: see Figs. 5 and 6 by own deviations.",
+        "local errors fall with the shared error. The paper's local deviations are ten times the shared ones. If "
+        "they are as large as the shared ones, the slope is -.3: see Figs. 5 and 6 by local deviations.",
         algorithm=_GROWS,
         cause="the paper",
     ),
     "personal/deviations": Judgement(
         "same",
-        "Not in the paper. Its words have own deviations ten times the shared ones, which is the last row here. If own "
-        "deviations are as large as the shared ones, the slopes are nearer to what the paper says of its figures.",
+        "Not in the paper. By its words, local deviations are ten times the shared ones, which is the last row here. "
+        "If local deviations are as large as the shared ones, the slopes are nearer to what the paper says about its "
+        "figures.",
     ),
     "personal/fig7": Judgement(
         "differs",
-        "The sum of both parts fits the rows with any number of own components, as in the paper. With the right "
-        "number, r2, the two parts are also found one by one. In the paper they are found up to r2+3, and more slowly "
-        "from r2+4 on. Here they are not found with more than r2: after 1000 rounds their errors are .79 by this "
-        "package and .97 to 1.0 by Algorithm 1 as printed. These runs have one start. Table 3 has ten starts: with "
-        "r2+1, Algorithm 1 finds the shared component from five of them, and with r2+2 and more from none.",
+        "The sum of both parts fits the rows with any number of local components, as in the paper. With the right "
+        "number, r2, the two parts are also found one by one. In the paper they are found up to r2+3, and more "
+        "slowly from r2+4 on. Here they are not found with more than r2: after 1000 rounds their errors are .79 by "
+        "this package and .97 to 1.0 by Algorithm 1 as printed. These runs have one start. Table 3 has ten starts: "
+        "with r2+1, Algorithm 1 finds the shared component from five of them, and with r2+2 and more from none.",
         cause="the paper",
     ),
     "personal/fig8": Judgement(
         "same",
-        "Rows are rebuilt to 1e-9 with any rank. The own error grows with the ranks, from 0 to .2, .4 and .6.",
+        "Rows are rebuilt to 1e-9 with any rank. The local error grows with the ranks, from 0 to .2, .4 and .6.",
         algorithm=_SPAN,
     ),
     "personal/fig9": Judgement(
@@ -424,27 +432,27 @@ JUDGED: Final = {
     ),
     "personal/fig10": Judgement(
         "same",
-        "Nearly straight if 1 / delta^2 is large: at 40 the slope still grows, by 4 per cent from 36. (42) is read so "
+        "Nearly straight if 1 / delta^2 is large: at 40 the slope still grows, by 4 percent from 36. (42) is read so "
         "that (47) follows.",
     ),
     "personal/fig11": Judgement("same", "A straight line, with R^2 of 1.0000. (42) is read so that (47) follows."),
     "personal/table2": Judgement(
         "in part",
-        "With the variances that come nearest to the paper's numbers, CPCA, PerPCA and indivPCA of poor clients come "
-        "out to .07. indivPCA of rich clients has 1.65, not 1.80. distPCA is as good as PerPCA (1.70 and 1.53), with "
-        "r1 components sent or with r1 + r2. With components weighted by their deviations it has 1.75 and 1.57. The "
-        "paper has 1.91 and 1.88.",
-        data="The paper names no variances; ours are fitted to its numbers.",
+        "With the variances that come nearest to the paper's numbers, the errors of CPCA, PerPCA and indivPCA for "
+        "poor clients are within .07 of the paper's. indivPCA of rich clients has 1.65, not 1.80. distPCA is as good "
+        "as PerPCA (1.70 and 1.53), with r1 components sent or with r1 + r2. With components weighted by their "
+        "deviations it has 1.75 and 1.57. The paper has 1.91 and 1.88.",
+        data="The paper states no variances; ours are fitted to its numbers.",
         cause="a reading",
     ),
     "personal/table3": Judgement(
         "in part",
-        "In the paper, theta falls step by step with each own component too many: from .90 to .69 and .36. Algorithm 1 "
-        "as printed gives .9 with the right number. With one too many, the result depends on the start: from five of "
-        "ten starts it finds the shared component, with a theta of .23 to .53, and from the other five it does not, "
-        "with a theta of 0. With two or more too many, it never finds the shared component, and theta is 0. This "
-        "package keeps own components in the span of a client's rows, and has a theta of 0 with any number too large. "
-        "The paper does not name its start.",
+        "In the paper, theta falls step by step with each local component too many: from .90 to .69 and .36. "
+        "Algorithm 1 as printed gives .9 with the right number. With one too many, the result depends on the start: "
+        "from five of ten starts it finds the shared component, with a theta of .23 to .53, and from the other five "
+        "it does not, with a theta of 0. With two or more too many, it never finds the shared component, and theta "
+        "is 0. This package keeps local components in the span of a client's rows, and has a theta of 0 with any "
+        "number too large. The paper does not state its start.",
         cause="a reading",
     ),
     "personal/table4": Judgement(
@@ -558,7 +566,7 @@ JUDGED: Final = {
     "over_air/fig2a": Judgement("same", "The error ends at a third of sigma, for each sigma."),
     "over_air/fig2b": Judgement(
         "same",
-        "The more entries are missing, the more batches it takes. With 60 per cent missing the error is at 4.5e-3 "
+        "The more entries are missing, the more batches it takes. With 60 percent missing the error is at 4.5e-3 "
         "after 25 batches.",
     ),
     "over_air/fig3a": Judgement(
@@ -573,7 +581,7 @@ JUDGED: Final = {
     "over_air/fig4a": Judgement(
         "same",
         "A larger eta does what less noise does, by the factor that the gap gives: eta=50 at sigma=1e-4 ends at "
-        "4.2e-7, eta=1 at 1e-8 at 3.1e-7.",
+        "4.1e-7, eta=1 at 1e-8 at 3.1e-7.",
     ),
     "over_air/fig4b": Judgement(
         "same", "The larger gap ends lower: at 3.5e-8 instead of 3.1e-7 for eta=1, and at rounding for eta=10."
@@ -581,10 +589,10 @@ JUDGED: Final = {
     "robust/fig1": Judgement(
         "in part",
         "DCF-PCA comes to an err of 1e-5 in 7 to 12 rounds for all three n, CF-PCA in 7 to 9 and in 27 at n=3000. "
-        "APGM takes 53 iterations, ALM 16 and IALM 8. Afterwards its fixed lambda leaves DCF-PCA an error of 2 to 6 "
-        "per cent in L (CF-PCA 14 per cent at n=3000), and the others go on. The paper says that DCF-PCA costs much "
-        "less time than CF-PCA. Here it takes as long, because seconds are those of all clients, one after the other. "
-        "consensus_rpca with gamma=0.7 takes 3 or 4 rounds, and ends at 1e-7.",
+        "APGM takes 53 iterations, ALM 16 and IALM 8. Because its lambda is fixed, DCF-PCA stays at an error of 2 to "
+        "6 percent in L (CF-PCA: 14 percent at n=3000), while the errors of the other methods continue to fall. The "
+        "paper says that DCF-PCA costs much less time than CF-PCA. Here it takes as long, because seconds are those "
+        "of all clients, one after the other. consensus_rpca with gamma=0.7 takes 3 or 4 rounds, and ends at 1e-7.",
         algorithm="At n=3000 without APGM and ALM, because an iteration takes 17 seconds.",
         cause="a reading",
     ),
@@ -603,7 +611,7 @@ JUDGED: Final = {
     ),
     "robust/table1": Judgement(
         "in part",
-        "With lambda=0.3 the errors are within 12 per cent of the paper's up to n=1000, and 1.7 times its error at "
+        "With lambda=0.3 the errors are within 12 percent of the paper's up to n=1000, and 1.7 times its error at "
         "n=5000 (one draw, 20 rounds). The likely reason: the step does not fall with the rows of a client, of which "
         "there are 500 at n=5000. With all rows of n=1000 on one client the error in L is four times as large, too. "
         "consensus_rpca finds the rank, with an error of 1e-7.",

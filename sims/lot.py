@@ -52,15 +52,15 @@ def drawn(count: int, seed: int) -> list[str]:
     return sorted(np.random.default_rng(seed).choice(names, min(count, len(names)), replace=False).tolist())
 
 
-def run(count: int, seed: int, data_dir: Path) -> Lot:
-    """Draw, run each with as many other seeds as its record has, and compare."""
+def run(count: int, seed: int, data_dir: Path, first: int = FIRST) -> Lot:
+    """Draw, run each with as many other seeds as its record has, from `first` on, and compare."""
     runs = []
     for program in drawn(count, seed):
         kept = record.read(program)
         assert kept is not None
         print(f"{program}, about {kept.minutes:g} minutes", flush=True)
         try:
-            runs.append(again(program, FIRST, data_dir))
+            runs.append(again(program, first, data_dir))
         except DataError as error:
             print(f"left out: {error}")
             continue
@@ -122,7 +122,7 @@ def section() -> str:
         f"ones. A mean agrees if it passes Student's t-test and an F-test at {spread.LEVEL:.1%}. A span such as *3..7* "
         "agrees if it lies within the recorded span, widened by its own width. All other numbers, and means whose "
         "deviation is more than half of the mean, agree if they differ by no more than the *swing* of their row. "
-        "Numbers for which no spread is recorded are not counted in *within*.",
+        "Numbers without a recorded spread are not counted in the column *within*.",
         "",
         "| program | seeds | numbers | within | outside (row, column: recorded, new) |",
         "|---|---|---|---|---|",

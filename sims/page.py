@@ -24,31 +24,31 @@ MADE: Final = "<!-- Made by `python -m sims --page` from the files in sims/resul
 UNMEASURED: Final = "How far single seeds swing has not been measured: numbers that print no spread have none."
 INDEX: Final = """# The papers, run again
 
-Five papers are behind this package. Each has a page that says whether its claims came out when this package ran the
-paper's experiments again, with the paper's numbers beside ours.
+The algorithms of this package come from five papers. For each paper, a page says whether its claims held when we
+repeated its experiments with this package. The paper's numbers stand next to ours.
 
 """
 
 WORDS: Final = """## How to read the pages
 
 A claim or an item is *same* if our numbers differ from the paper's by no more than they vary between shuffles and
-starts, or if a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper and
-the numbers differ, *in part* if some of it holds, and *differs* if not. Below some tables, ticks and crosses show
-which statements a program has checked against the table.
+starts, or if a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper
+although the numbers differ, *in part* if only some of it holds, and *differs* if none does. Below some tables, ticks
+and crosses show which statements a program has checked against the table.
 
 The cause of a difference is one of four:
 
 | cause | meaning |
 |---|---|
-| our choice | This package does something else than the paper, on purpose. |
+| our choice | This package deliberately differs from the paper. |
 | a reading | The paper does not say what was done, and the number depends on it. |
 | the data | The paper's data are not published or not available. |
 | the paper | The paper's words do not produce its numbers, or its statement does not hold for its problem. |
 
 Most numbers come from five or ten seeds, and are printed with their spread in one of two ways. *3..7* is the smallest
 and the largest number of all seeds (a single number if all agree). *3 (0.2)* is the mean over the seeds, with the
-standard deviation in brackets. Other tables have a column
-*swing*: the number of a single seed is at most this factor larger or smaller than the number of its row. A *-* means
+standard deviation in brackets. Other tables have a column *swing*: the number of a single seed is at most this factor
+larger or smaller than the number of its row. A *-* means
 that single seeds differ in the last digit at most. *One seed* means that no spread is known. The line below a
 table names its seeds.
 
@@ -176,14 +176,15 @@ def drawn_from(card: Card) -> bool:
 
 
 def _index() -> str:
-    lines = ["| paper | can it be reproduced? | claims | items |", "|---|---|---|---|"]
+    lines = ["| paper | can it be reproduced? | same |", "|---|---|---|"]
     for key, (title, _) in PAPERS.items():
         page = PAGES[key]
         items = [item for item in ITEMS if item.paper == key and item.program and not item.beside]
         same = sum(agreement(item) == "same" for item in items)
         held = sum(card.verdict == "same" for card in page.cards)
         link = f"[{title}]({page.file}.md)"
-        lines.append(f"| {link} | {page.answer} | {held} of {len(page.cards)} same | {same} of {len(items)} same |")
+        counted = f"{held} of {len(page.cards)} claims, {same} of {len(items)} items"
+        lines.append(f"| {link} | {page.answer} | {counted} |")
     return f"{INDEX}{MADE}\n\n" + "\n".join([*lines, "", _summary(), WORDS + lot.section()]).rstrip() + "\n"
 
 
@@ -198,9 +199,9 @@ def _page(key: str) -> str:
         f"# {title}: can its experiments be reproduced?\n",
         MADE,
         f"\n{page.answer} {page.more}\n",
+        _claims(page),
         _counts(page, counted),
     ]
-    parts += [_claims(page)]
     parts += ["## The claims, one by one\n", *(_card(key, n, card) for n, card in enumerate(page.cards, start=1))]
     if page.readings:
         parts += [f"## What the paper does not say\n\n{_readings(page)}"]
@@ -218,21 +219,22 @@ def _page(key: str) -> str:
 
 
 def _counts(page: Paper, items: list[Item]) -> str:
-    """How many claims and items came out, in a sentence each."""
+    """Return how many claims hold and how many items have each verdict, in a sentence each."""
     held = sum(card.verdict == "same" for card in page.cards)
     found = Counter(map(agreement, items))
     how = ", ".join(f"{found[name]} *{name}*" for name in (*AGREEMENTS, UNRUN) if found[name])
     return (
-        f"We found {held} of {len(page.cards)} claims as in the paper. A program can run {len(items)} of its tables, "
+        f"{held} of {len(page.cards)} claims hold as in the paper. Our programs repeat {len(items)} of its tables, "
         f"figures and theorems: {how}. The [index](index.md#how-to-read-the-pages) says what these words mean.\n"
     )
 
 
 def _claims(page: Paper) -> str:
-    lines = ["| | claim of the paper | ours / paper | verdict | cause |", "|---|---|---|---|---|"]
+    lines = ["| claim of the paper | ours / paper | verdict |", "|---|---|---|"]
     for n, card in enumerate(page.cards, start=1):
-        lines.append(_row([str(n), card.quote, card.ratio or CURVES, f"**{card.verdict}**", card.cause]))
-    note = "Ours / paper: the median over all pairs of numbers, with the smallest and the largest"
+        verdict = f"**{card.verdict}**" + (f": {card.cause}" if card.cause else "")
+        lines.append(_row([f"{n}. {card.quote}", card.ratio or CURVES, verdict]))
+    note = "*Ours / paper* is the median of the ratios of all pairs of numbers, with the smallest and the largest ratio"
     note += f". *{CURVES}*: the paper prints no numbers." if any(not c.ratio for c in page.cards) else "."
     return "\n".join([*lines, "", note, ""])
 
@@ -267,8 +269,8 @@ def _summary() -> str:
     words = ", ".join(f"*{how}* for {counted[how]}" for how in (*AGREEMENTS, UNRUN) if counted[how])
     every = "all" if len(found) == len(runnable) else f"{len(found)} of"
     first = f"We ran {every} {len(runnable)} items. {whole} runs match the paper in data, size, algorithm and "
-    first += f"repetitions. In {len(had) - whole} more only the data differ, because they are not published or not "
-    first += "available."
+    first += f"repetitions. In {len(had) - whole} more, only the data differ, because the paper's data are "
+    first += "not published or not available."
     return f"{first} The verdict is {words}.\n"
 
 

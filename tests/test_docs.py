@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 import warnings
 from functools import partial
@@ -49,7 +50,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs")
     shutil.copytree(ROOT / "docs", folder / "docs")
     shutil.copy(ROOT / "mkdocs.yml", folder)
-    shutil.copytree(ROOT / ".ci/templates", folder / ".ci/templates")
+    for name in ("templates", "theme"):
+        shutil.copytree(ROOT / ".ci" / name, folder / ".ci" / name)
     (folder / "sitecustomize.py").write_text(NO_NETWORK)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
@@ -149,6 +151,88 @@ def test_a_browser_shows_a_page_without_complaint(tab, address, name, width):
     assert tab.evaluate("document.querySelector('h1').innerText.length") > 3
     assert [url for url in tab.requests if not url.startswith((address, f"blob:{address}", "data:"))] == []
     assert tab.complaints == []
+
+
+# What readers type, and the section that answers it
+SEARCHES = {
+    "T2 and SPE": "unusual-rows.html",
+    "hotelling t2": "unusual-rows.html",
+    "missing values": "missing-values.html",
+    "impute NaN": "missing-values.html",
+    "how many components?": "choosing.html#how-many-components",
+    "number of components": "number-of-components.html",
+    "what is a hint?": "glossary.html#hints",
+    "hint meaning": "glossary.html#hints",
+    "PCA before FedAvg": "pca-before-fedavg.html",
+    "which messages, how large": "algorithms.html#which-messages-are-sent-and-how-large-they-are",
+    "size of messages": "flower.html#message-sizes",
+    "own ClientApp with mods": "mods.html",
+    "write my own ClientApp": "mods.html",
+    "context.state": "flower.html#what-contextstate-holds",
+    "what is stored in context.state?": "flower.html#what-contextstate-holds",
+    "add a node": "add-a-node.html",
+    "how do I add a hospital?": "add-a-node.html",
+    "upgrade": "upgrade.html",
+    "install a new version": "upgrade.html",
+    "rotate keys": "rotate-keys.html",
+    "key rotation": "rotate-keys.html",
+    "back up": "back-up.html",
+    "how to make a backup": "back-up.html",
+    "No file or folder named 'clinics'. Did you mean 'clinic'?": "troubleshooting.html#no-file-or-folder-named",
+    "At most 6 components are possible (12 rows, 6 columns), not 8.": "troubleshooting.html#components-are-possible",
+    "Only 4 of at least 7 nodes are connected after 90 s.": "troubleshooting.html#nodes-are-connected-after",
+    "The data of client 2 (ulm) has 14 missing values (NaN).": "troubleshooting.html#missing-value-nan",
+    "what leaves the site": "data-protection.html#what-leaves-a-site",
+    "which data leave the hospital": "data-protection.html#what-leaves-a-site",
+    "what if the server lies": "masked-sums.html#if-the-server-lies-a-malicious-server",
+    "malicious server": "masked-sums.html#if-the-server-lies-a-malicious-server",
+    "what to sign": "data-protection.html#a-text-to-sign",
+    "agreement between sites": "data-protection.html#a-text-to-sign",
+    "erase a patient": "erase-a-person.html",
+    "GDPR delete patient": "erase-a-person.html",
+    "PCAResult": "api/flower_pca.PCAResult.html#flower_pca.PCAResult",
+    "with_imputation": "api/flower_pca.PCAResult.html#flower_pca.PCAResult.with_imputation",
+    "mising vlues": "missing-values.html",
+}
+DIALOG = "[...document.querySelectorAll('body *')].find(e => e.shadowRoot)?.shadowRoot"
+RESULTS = f"[...{DIALOG}.querySelectorAll('[role=option]')].map(a => a.href.replace(/[?]h=[^#]*/, ''))"
+
+
+@pytest.fixture
+def searching(tab, address):
+    """The tab with the first page of the site, whose search field is open."""
+    tab.open(address + "index.html", width=1280, height=800)
+    tab.evaluate("document.querySelector('.md-search__button').click()")
+    deadline = time.monotonic() + 30
+    while not tab.evaluate(f"!!{DIALOG}?.querySelector('input')"):
+        assert time.monotonic() < deadline, "the search field does not open"
+    return tab
+
+
+def found(tab, query):
+    """The addresses that the search field of the page lists for what a reader types."""
+    tab.evaluate(f"{DIALOG}.querySelector('input').focus(), document.execCommand('selectAll')")
+    tab.type(query)
+    before, now, deadline = None, [], time.monotonic() + 30
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+        now = tab.evaluate(RESULTS)
+        if now and now == before:
+            break
+        before = now
+    return now
+
+
+def test_the_search_field_lists_the_section_that_answers_first_or_second(searching, address):
+    listed = {query: [url.removeprefix(address) for url in found(searching, query)] for query in SEARCHES}
+    assert {query: urls[:2] for query, urls in listed.items() if SEARCHES[query] not in urls[:2]} == {}
+    assert [url for url in searching.requests if not url.startswith((address, f"blob:{address}", "data:"))] == []
+    assert searching.complaints == []
+
+
+def test_the_search_field_lists_pages_before_the_api(searching, address):
+    for query in ("t2 spe", "hint", "missing values", "masked sums", "n_components"):
+        assert not found(searching, query)[0].startswith(address + "api/"), query
 
 
 def test_ci_builds_the_documentation_as_this_test_does():

@@ -352,3 +352,52 @@ def test_residuals_count_the_noise_of_masked_sums(name: str) -> None:
         assert np.max(true) > 1e-14, "the noise of masked sums is not visible here"
         assert (true <= 1.1 * result.residuals_).all()
         assert np.linalg.norm(result.residuals_) <= 100.0 * np.linalg.norm(true)
+
+
+@every("name", ["covariance", "krylov", "ssi", "faps", "fed_oapm"])
+@every("missing", ["mean", "local_mean"])
+def test_masked_sums_of_tiny_rows_with_gaps_keep_their_digits(name: str, missing: str) -> None:
+    X = 1e-8 * (np.random.default_rng(5).standard_normal((200, 10)) * 0.6 ** np.arange(10) + 1.0)
+    X[np.random.default_rng(6).random(X.shape) < 0.1] = np.nan
+    parts = cut_unevenly(X)
+    plain, masked = (
+        simulate(name, parts, n_components=2, missing=missing, mask=mask, seed=1) for mask in (False, True)
+    )
+    np.testing.assert_allclose(masked.explained_variance_, plain.explained_variance_, rtol=1e-8)
+    assert sine(masked.components_, plain.components_) < 1e-5
+
+
+@every("name", ["ssi", "fed_oapm"])
+@every("mask", [False, True])
+def test_variances_of_a_run_that_is_cut_have_the_digits_that_its_tolerance_asks_for(name: str, mask: bool) -> None:
+    for rounds in (2, 3, 5, 8):
+        X = rows_of_spectrum(0.8 ** np.arange(12), seed=rounds)
+        result = simulate(
+            name, cut_unevenly(X), n_components=K, wire="auto", tol=1e-8, max_rounds=rounds, mask=mask, seed=rounds
+        )
+        C = np.cov(X, rowvar=False)
+        along = np.diag(result.components_ @ C @ result.components_.T)
+        np.testing.assert_allclose(result.explained_variance_, along, rtol=1e-8)
+
+
+@every("setting", [("float16", 1e-3), ("auto", 1e-3)])
+@every("name", ["ssi", "fed_oapm", "krylov"])
+def test_under_masks_the_residual_counts_the_rounding_of_blocks(name: str, setting: tuple[str, float]) -> None:
+    wire, tol = setting
+    for seed in range(6):
+        X = rows_of_spectrum(np.r_[5.0, 4, 3, np.ones(30)], seed=seed)
+        result = simulate(
+            name, cut_unevenly(X), n_components=6, wire=wire, tol=tol, seed=seed, max_rounds=300, mask=True
+        )
+        assert result.residuals_ is not None
+        assert (true_residuals(result, X) <= 1.1 * result.residuals_ + 2e-15).all()
+
+
+def test_the_share_between_sites_of_a_component_below_the_rounding_of_messages_is_absent() -> None:
+    X = rows_of_spectrum(np.r_[5.0, 3.0, 1e-3, 1e-4 * np.ones(5)], seed=2)
+    parts = cut_unevenly(X)
+    assert simulate("krylov", parts, n_components=2, wire="float16", tol=1e-3).site_share_ is not None
+    rounded = simulate("krylov", parts, n_components=3, wire="float16", tol=1e-3)
+    assert rounded.site_share_ is None
+    assert figures_as_json(rounded)["site_share"] is None
+    assert simulate("krylov", parts, n_components=3).site_share_ is not None

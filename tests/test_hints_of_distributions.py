@@ -57,6 +57,33 @@ def test_a_sign_that_is_turned_at_one_site_is_named(column):
     assert f"Column {COLUMNS[column]} seems to have the opposite sign at site3" in said_of_sites(sites)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("factor", [0.01, 18.016, 38.67])
+def test_two_units_in_one_column_of_a_site_are_named(factor, share):
+    sites = [ward_of(seed, 200) for seed in range(3)]
+    other = np.random.default_rng(5).random(200) < share
+    sites[1][other, 3] *= factor
+    said = said_of_sites(sites)
+    assert "Column glucose seems to hold two units at site1" in said
+    assert "Convert" in said
+    # Without other sites, groups that differ by another factor may be people of two kinds.
+    assert ("Column glucose seems to hold two units at site0" in said_of_sites(sites[1:2])) == (factor == 0.01)
+
+
+def test_two_temperatures_in_one_column_of_a_site_are_named():
+    sites = [np.c_[ward_of(seed, 200), np.random.default_rng(seed).normal(37, 0.6, 200)] for seed in range(3)]
+    sites[2][50:140, 6] = sites[2][50:140, 6] * 1.8 + 32
+    said = said_of_sites(sites, (*COLUMNS, "temperature"))
+    assert "Column temperature seems to hold two units at site2" in said
+    assert "Fahrenheit" in said
+
+
+def test_groups_that_all_sites_have_are_not_two_units():
+    rng = np.random.default_rng(3)
+    sites = [np.c_[ward_of(seed, 200), rng.normal(5, 0.5, 200) * 10.0 ** rng.integers(0, 2, 200)] for seed in range(3)]
+    assert "two units" not in said_of_sites(sites, (*COLUMNS, "dose"))
+
+
 def test_columns_that_are_swapped_at_one_site_are_named():
     sites = four_sites()
     sites[0][:, [1, 2]] = sites[0][:, [2, 1]]

@@ -102,7 +102,7 @@ HELD = {
         "attacks/test_ledger.py::test_noise_is_not_averaged_away_under_changing_names_of_runs",
         "attacks/test_federations.py::test_a_budget_is_spent_once_whatever_partition_id_asks",
     ),
-    "There, `flower-pca spent` prints": ("test_spent.py::test_spent_prints_the_epsilon_of_all_answers_together",),
+    "At the node, `flower-pca spent` prints": ("test_spent.py::test_spent_prints_the_epsilon_of_all_answers_together",),
     "With masks it is the same as without": ("masking/test_masked_equals_unmasked.py::test_masked_equals_unmasked",),
     "The status says whether": ("test_report.py::test_how_the_run_ended_is_said_in_words_and_color",),
     "A result of a run over rows has nothing": (
@@ -147,7 +147,7 @@ HELD = {
         "attacks/test_ledger.py::test_what_a_node_keeps_is_its_own",
         "privacy/test_fixed_answers.py::test_statistics_outlive_a_restart_and_are_the_owners_alone",
     ),
-    "With `min-change` or `max-epsilon` it has all rows": (
+    "With `min-change` or `max-epsilon`, the folder contains all rows": (
         "test_impact_assessment.py::test_a_node_with_min_change_or_a_budget_keeps_a_copy_of_its_rows_in_clear_text",
     ),
     "After runs of `dcf_pca`": (
@@ -157,16 +157,16 @@ HELD = {
     "If there are no more rows than columns": (
         "test_impact_assessment.py::test_the_folder_of_a_node_with_few_rows_reveals_them_up_to_a_rotation",
     ),
-    "After runs over columns it also has scores": (
+    "After runs over columns, it also contains scores": (
         "test_impact_assessment.py::test_the_folder_of_a_node_with_few_rows_reveals_them_up_to_a_rotation",
     ),
-    "Otherwise it has the number of rows": (
+    "Otherwise it contains the number of rows": (
         "test_impact_assessment.py::test_a_node_keeps_statistics_and_the_largest_values_and_nothing_else_of_its_rows",
     ),
     'With the rule `missing="mean"`, C also says': (
         "test_impact_assessment.py::test_a_node_keeps_statistics_and_the_largest_values_and_nothing_else_of_its_rows",
     ),
-    "During a masked run, it has the secrets": (
+    "During a masked run, it contains the secrets": (
         "test_impact_assessment.py::test_during_a_masked_run_a_node_keeps_secrets_and_no_answer",
     ),
     "Without masks they see the answers": (
@@ -230,7 +230,7 @@ HELD = {
 
 # How the sentences begin that say what the reader has to do or find out, or where something is said.
 ADVICE = (
-    "The purpose is for you",
+    "You must name the purpose",
     "The program cannot answer this",
     "What leaves is personal data unless",
     "So a SuperLink, or a recipient",
@@ -249,7 +249,7 @@ ADVICE = (
     "Use noise for such data",
     "Whoever bases a decision on them",
     "Before the node reads the file",
-    "An expert has to determine",
+    "Have an expert determine",
 )
 
 
@@ -290,7 +290,7 @@ def test_what_is_kept_is_bounded_by_the_numbers_of_the_table():
     page = text("docs/data-protection.md")
     assert (folders.MOST_RUNS, "sixteen newer runs" in page) == (16, True)
     assert f"there are {small_cells._RUNS} other versions of the rows or rules" in page
-    assert f"A month has lines for at most {record._MOST:,} runs" in text("docs/privacy.md")
+    assert f"A month has lines for at most {record._MOST:,} runs" in text("docs/node-rules.md")
 
 
 def test_a_node_opens_no_connection_of_its_own(tmp_path, monkeypatch):

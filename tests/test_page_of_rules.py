@@ -57,12 +57,13 @@ def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
 
 
 def test_the_tables_of_the_page_name_every_rule():
-    page = text("docs/privacy.md")
+    page = text("docs/node-rules.md")
     table = page[page.index("| rule | what it says |") : page.index("Keys of a node-config")]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = [rule for row in rows for rule in re.findall(r"`(\w+)`", row)]
     assert sorted(named) == sorted(f.name for f in fields(Rules))
-    ways = page[page.index("Prevented by a rule:") : page.index("## Audit")]
+    attacks = text("docs/attacks.md")
+    ways = attacks[attacks.index("Prevented by a rule:") : attacks.index("## Audit")]
     closed = set(re.findall(r"^- `(\w+)`: ", ways, re.MULTILINE))
     assert closed <= set(named)
     assert len(closed) > 5

@@ -140,6 +140,9 @@ def test_a_run_that_does_not_iterate_shows_residuals_and_messages():
     assert axes(given, "convergence").lines[0].get_ydata().tolist() == given.residuals_.tolist()
     bars = axes(given, "bytes").patches
     assert len(bars) == 2 * len(given.history)
+    # Each message has a bar at its own number, for the bytes up and for the bytes down.
+    middles = [bar.get_x() + bar.get_width() / 2.0 for bar in bars]
+    assert middles == pytest.approx(2 * list(range(1, len(given.history) + 1)))
     unit = {"kB": 1e3, "bytes": 1.0}[axes(given, "bytes").get_ylabel().split(",")[0]]
     total = given.history.bytes_up + given.history.bytes_down
     assert sum(bar.get_height() for bar in bars) * unit == pytest.approx(total)

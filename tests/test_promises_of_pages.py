@@ -81,7 +81,7 @@ def test_few_values_have_the_same_digest():
 
 
 def test_a_profile_sets_what_the_page_says():
-    page = text("docs/privacy.md")
+    page = text("docs/node-rules.md")
     for profile, rules in SETS.items():
         (row,) = re.findall(rf"^\| `{profile}` \| ([^|]*) \|", page, re.MULTILINE)
         said = re.findall(r"`(\w+)(?:=([^`]*))?`", row.partition("You must also set")[0])

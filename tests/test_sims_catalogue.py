@@ -323,7 +323,7 @@ def test_a_card_that_is_not_the_same_has_its_cause(results, monkeypatch):
     paper = replace(PAGES["local_power"], cards=(card,))
     monkeypatch.setitem(PAGES, "local_power", paper)
     text = page.texts()["local-power.md"]
-    assert "| 1 | It is small. | curves | **in part** | the data |" in text
+    assert "| 1. It is small. | curves | **in part**: the data |" in text
     assert "### Claim 1: in part (the data)" in text
 
 
@@ -363,7 +363,7 @@ def test_the_page_says_of_each_item_what_there_is(results, monkeypatch):
     assert "Eta." in text
     assert "| a9a | ours | 0.25 |" in text
     assert "- ✓ the more clients, the larger eta" in text
-    assert "We found 1 of 6 claims as in the paper." in text
+    assert "1 of 6 claims hold as in the paper." in text
     assert f": 1 *same*, {len([i for i in ITEMS if i.paper == item.paper and i.program and not i.beside]) - 1} " in text
 
 

@@ -150,6 +150,8 @@ def test_items_are_drawn_by_lot_and_run_with_other_seeds(drawing, capsys):
     assert all((again.numbers, again.unstated, again.off) == (1, 0, []) for again in kept.runs)
     assert "1 of 1 numbers within the spread stated" in capsys.readouterr().out
     assert "we drew 2 of the 3 programs that take at most 5 minutes (seed 3) and ran them" in lot.section()
+    command.main(["--lot", "1", "--first", "6000"])
+    assert [again.seeds for again in lot.read().runs] == [[6000, 6001, 6002, 6003, 6004]]
 
 
 def test_every_program_in_the_lot_is_of_an_item():

@@ -79,9 +79,9 @@ class Covariance(Algorithm[CovarianceState]):
     sqrt(2) and adds more noise).
     Cost: n_i d^2 flops on a client. Each client sends d (d + 1) / 2 floats once. The server needs
     O(d^3) flops.
-    Prefer it: for up to about a hundred columns, because one message with the whole covariance matrix then
-    costs less than several messages of `Krylov`. Under `dp`, prefer it for more columns, too, because the
-    whole privacy budget goes into one message.
+    Prefer it: for few columns (about 90 for one component, 220 for five, 380 for ten), because one message
+    with the whole covariance matrix then costs less than several messages of `Krylov`. Under `dp`, prefer
+    it for more columns, too, because the whole privacy budget goes into one message.
 
     Parameters
     ----------

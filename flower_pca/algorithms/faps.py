@@ -249,7 +249,7 @@ class FAPSState:
 
 @dataclass(frozen=True, kw_only=True)
 class FAPS(Iterative[FAPSState]):
-    """Compute the exact PCA of all rows in rounds that send no product of a client's covariance matrix.
+    """Compute the exact PCA of all rows, with answers that are not products with a client's covariance matrix.
 
     Each client i keeps a basis X_i of its own subspace and a low-rank multiplier W_i. The server only
     sums the clients' answers. C_i is the client's sum of x x' over its rows.
@@ -401,7 +401,7 @@ class FAPS(Iterative[FAPSState]):
 
         The bound grows with the latest sum, because penalties grow without limit if clients find no consensus.
         """
-        return {"Y": MARGIN * max(model.trace, float(model.n), state.size)}
+        return {"Y": MARGIN * max(model.trace or float(model.n), state.size)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:

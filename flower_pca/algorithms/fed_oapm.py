@@ -164,7 +164,7 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     def bounds(self, state: FedOAPMState, model: Model) -> Mapping[str, Array | float]:
         # Between two QRs, columns are longer than 1, so the bound allows for any block.
-        return {"Y": MARGIN * max(model.trace, float(model.n))}
+        return {"Y": MARGIN * (model.trace or float(model.n))}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -179,7 +179,7 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     def rounding_allowed(self, state: FedOAPMState) -> float:
         # Between two QRs, columns become nearly parallel. Their small differences leave no room for rounding errors.
-        return state.progress.rounding_allowed if self.qr_every == 1 else 0.0
+        return self.rounding_of_power(state.progress) if self.qr_every == 1 else 0.0
 
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
         return {**super().metrics(state), "lambda_1": state.value}

@@ -40,7 +40,7 @@ class MedianState(OneShotState):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianPCA(Average):
-    """Compute components that most clients agree on, although a few clients are wrong or dishonest.
+    """Compute components that most clients agree on, even if a few clients are wrong or dishonest.
 
     Each client i sends its own top k eigenvectors V_i. The server computes the geometric median of the
     projections, M = argmin_M sum_i ||V_i V_i' - M||, by Weiszfeld's algorithm. M is a weighted mean
@@ -96,8 +96,7 @@ class MedianPCA(Average):
         weights = state.counted.weights_of(total)
         a = median_of_spans(bases, weights)
         # M is the product of `stacked` and its transpose.
-        pairs = zip(bases, a, strict=True)
-        weighted = [V * np.sqrt(part) for V, part in pairs]
+        weighted = [V * np.sqrt(part) for V, part in zip(bases, a, strict=True)]
         stacked = np.hstack(weighted)
         U = linalg.leading_left_vectors(stacked, min(2 * state.width, len(stacked)))
         projected = [(V.T @ U) ** 2 for V in bases]

@@ -129,7 +129,9 @@ class SSIState:
 
 @dataclass(frozen=True, kw_only=True)
 class SSI(Iterative[SSIState]):
-    """Compute the exact PCA of all rows by subspace iteration, Z <- orth(sum C_i Z).
+    """Compute the exact PCA of all rows by subspace iteration.
+
+    In each round, Z <- orth(sum C_i Z).
 
     The server computes the Ritz values of Z and the residual C Z - Z (Z'CZ) from the sum, without another
     message. The error is multiplied by lambda_{p+1} / lambda_k in each round, where lambda_j is the j-th
@@ -215,7 +217,7 @@ class SSI(Iterative[SSIState]):
         return state.block
 
     def rounding_allowed(self, state: SSIState) -> float:
-        return state.progress.rounding_allowed
+        return self.rounding_of_power(state.progress)
 
     def finish(self, state: SSIState, model: Model) -> Model:
         Z = state.averaged.block

@@ -61,7 +61,7 @@ def audit(
     max_rounds: int | None = None,
     on_round: Callable[[Driven], None] | None = None,
 ) -> Audit:
-    """Measure how much of every client's second moments C_i = X_i'X_i the server can work out, message by message.
+    """Measure how much of each client's scatter matrix C_i = X_i'X_i the server can work out, message by message.
 
     The server solves for C_i from all blocks that it has sent and all answers that it has seen, as if every answer
     were C_i times its block. The same attack is measured for algorithms whose answers are something else.
@@ -293,9 +293,7 @@ def _convergence_of(records: list[_MessageWithAnswers], C: Array, k: int) -> tup
         if record.Z is not None:
             Z = linalg.orth(record.Z)
             kkt = float(np.linalg.norm(linalg.complement(C @ Z, Z)))
-            wide = np.pi / 2.0
-            if Z.shape[1] >= k:
-                wide = linalg.principal_angles(Z, true)[-1]
+            wide = linalg.principal_angles(Z, true)[-1] if Z.shape[1] >= k else np.pi / 2.0
             relative = kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)
             course.append(Convergence(record.message.number + 1, float(np.sin(wide)), relative))
     return tuple(course)

@@ -79,10 +79,7 @@ class Audit:
             sine = sines.get(leak.message, "-")
             cells = (leak.message, leak.stage[:10], leak.client, known, *errors, sine)
             lines.append("  ".join(f"{cell:>10}" for cell in cells))
-        if self.masked:
-            who = "The server saw sums only."
-        else:
-            who = "The server saw every answer."
+        who = "The server saw sums only." if self.masked else "The server saw every answer."
         return "\n".join([*lines, f"{who} {self._verdict()}"])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -108,10 +105,7 @@ class Audit:
         known = self.messages_to(1e-5)
         if known is None:
             return f"In the end, C_i of client {last.client} is known up to a relative error of {last.error:.1e}."
-        if known == 1:
-            after = "the first message"
-        else:
-            after = f"{known} messages"
+        after = "the first message" if known == 1 else f"{known} messages"
         return f"A client's C_i is known up to 1e-5 after {after}."
 
 

@@ -558,10 +558,7 @@ def disclosures_of(rules: Rules) -> Disclosures:
     contents = {name: kinds_of_answers(rules, name) for name in every if name not in refused}
     # What all algorithms reveal, such as the parts of the opening, is listed once for all of them.
     runs = [found for name, found in contents.items() if name in registry.ALGORITHMS]
-    if len(runs) > 1:
-        common = frozenset.intersection(*runs)
-    else:
-        common = frozenset()
+    common = frozenset.intersection(*runs) if len(runs) > 1 else frozenset()
     beside = {name: found - common if name in registry.ALGORITHMS else found for name, found in contents.items()}
     served = {name: _kinds_in_words(found) or "nothing more" for name, found in beside.items()}
     if common:

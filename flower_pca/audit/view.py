@@ -137,10 +137,7 @@ class ServerView:
 
     def read_product(self, sent: Arrays, answer: Arrays, name: str, part: Part) -> Pair:
         """Return the pair of a product and its block. The block is in the message, or in the answer itself."""
-        if part.of in answer:
-            block = answer[part.of]
-        else:
-            block = part.block(sent)
+        block = answer[part.of] if part.of in answer else part.block(sent)
         return Pair(block, answer[name], exact=True)
 
     def read_eigenvectors(self, sent: Arrays, answer: Arrays, name: str, part: Part) -> Pair:

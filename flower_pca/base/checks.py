@@ -196,18 +196,12 @@ def finite(
             # A sum that is not finite may also be an overflow, so entries are checked one by one below.
             usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))
         if not usual:
-            if missing:
-                bad = np.isinf(values)
-            else:
-                bad = ~np.isfinite(values)
+            bad = np.isinf(values) if missing else ~np.isfinite(values)
             nan += int(np.isnan(values).sum()) - _duplicate_gaps(values, () if missing else names or ())
             infinite += int(np.isinf(values).sum())
             if values.ndim == 2 and bad.any() and not first and (place or not missing):
                 row, column = map(int, np.argwhere(bad)[0])
-                if place is None:
-                    where = f"row {start + row} (from 0 on)"
-                else:
-                    where = place(start + row)
+                where = f"row {start + row} (from 0 on)" if place is None else place(start + row)
                 name = column if names is None else names[column]
                 first = f"The first is in {where}, column {name}. "
         start += values.shape[0] if values.ndim else 1
@@ -229,10 +223,7 @@ def _duplicate_gaps(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
 def not_finite_error(who: str, nan: int, infinite: int = 0, first: str = "", *, is_new: bool = False) -> DataError:
     """Return the error for the given numbers of NaN and infinite entries. `first` describes the first such entry."""
     # By default, a node allows only local_mean, so a message at a node must not advise mean.
-    if who == NODE:
-        by = "local_mean"
-    else:
-        by = "mean"
+    by = "local_mean" if who == NODE else "mean"
     when, fill = " before the run", f", or use {option('missing', by)}"
     if is_new:
         when, fill = "", f", or use {advice_to_fill()}"

@@ -143,10 +143,7 @@ def _marking_errors(*, private: bool) -> Iterator[None]:
 
 def safe_for_log(text: str) -> str:
     """Return a text from another machine in a form safe to log: shortened, with control characters escaped."""
-    if len(text) <= _LONGEST:
-        cut = text
-    else:
-        cut = f"{text[:_LONGEST]}..."
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 

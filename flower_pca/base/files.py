@@ -56,10 +56,7 @@ def opener(path: str, flags: int) -> int:
     """
     exposed = _is_exposed(Path(path).absolute().parent)
     # O_NONBLOCK avoids a wait for the other end of a pipe.
-    if exposed:
-        safely = os.O_NOFOLLOW | os.O_NONBLOCK
-    else:
-        safely = 0
+    safely = os.O_NOFOLLOW | os.O_NONBLOCK if exposed else 0
     try:
         handle = os.open(path, flags | safely | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError as error:
@@ -359,10 +356,7 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
         inside = Path(path) / "result.npz"
         remedy = f"Did you mean {inside}?" if inside.is_file() else "Check the path."
         raise DataError(f"{path} is a folder. {remedy}")
-    if private:
-        how = opener
-    else:
-        how = None
+    how = opener if private else None
     with refusing_malformed(path, kind), open(path, "rb", opener=how) as stream:
         header, arrays = _load(stream)
     if header.get("kind") != kind:
@@ -549,11 +543,8 @@ def unpack_value(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     if np.ndarray in (kind, origin):
         return arrays[value]
     if origin is tuple:
-        kinds = list(arguments)
-        if arguments[-1] is Ellipsis:
-            kinds = [arguments[0]] * len(value)
-        items = zip(kinds, value, strict=True)
-        return tuple(unpack_value(option, item, arrays) for option, item in items)
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
+        return tuple(unpack_value(option, item, arrays) for option, item in zip(kinds, value, strict=True))
     if origin is dict:
         of_key, of_item = arguments
         return {of_key(key): unpack_value(of_item, item, arrays) for key, item in value.items()}
@@ -566,8 +557,5 @@ def unpack_value(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
 
 
 def _with_article(kind: str) -> str:
-    if kind[:1] in "aeiou":
-        article = "an"
-    else:
-        article = "a"
+    article = "an" if kind[:1] in "aeiou" else "a"
     return f"{article} {kind}"

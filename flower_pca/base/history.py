@@ -66,10 +66,7 @@ class Round:
     def words(self) -> str:
         """A text with the numbers of clients that answered and failed, the stage's figures and the traffic."""
         numbers = "".join(f", {name} {_number_as_text(value)}" for name, value in self.metrics.items())
-        if self.failures:
-            failed = f", {len(self.failures)} failed"
-        else:
-            failed = ""
+        failed = f", {len(self.failures)} failed" if self.failures else ""
         traffic = f"{labels.bytes_in_words(self.bytes_down)} down, {labels.bytes_in_words(self.bytes_up)} up"
         clients = f"{self.answered}/{labels.count(self.asked, 'client')}"
         return f"{clients}{failed}{numbers}, {traffic}"
@@ -138,10 +135,7 @@ class History:
 
         If `most` is None, the history is returned unchanged.
         """
-        if most is None:
-            over = 0
-        else:
-            over = max(len(self.rounds) - most, 0)
+        over = 0 if most is None else max(len(self.rounds) - most, 0)
         if not over:
             return self
         gone, old = self.gone, self.rounds[:over]
@@ -179,10 +173,7 @@ class History:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the rounds as plain dictionaries. If earlier rounds are no longer kept, their totals come first."""
-        if self.gone.rounds:
-            gone = [{"gone": dict(vars(self.gone))}]
-        else:
-            gone = []
+        gone = [{"gone": dict(vars(self.gone))}] if self.gone.rounds else []
         return [*gone, *(dict(vars(r)) for r in self.rounds)]
 
     @classmethod

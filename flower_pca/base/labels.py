@@ -31,9 +31,11 @@ def clean_name(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-@functools.lru_cache(maxsize=8)
+# The tables of many clients have the same names, and share one tuple. At most three tuples take turns in a run: all
+# names, the chosen ones, and the names with columns for categories. A million names are large, so no more are kept.
+@functools.lru_cache(maxsize=3)
 def clean_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names in normal form. Results are cached, because the tables of many clients have the same names."""
+    """Return the names in normal form."""
     return tuple(map(clean_name, names))
 
 
@@ -49,10 +51,7 @@ def describe_nameless(positions: Sequence[int], count: int) -> str:
     """
     if list(positions) == [0] and count > 1:
         return INDEX
-    if len(positions) == 1:
-        some = "column"
-    else:
-        some = "columns"
+    some = "column" if len(positions) == 1 else "columns"
     return f"{some} {', '.join(str(j + 1) for j in positions)} without a name"
 
 
@@ -134,10 +133,7 @@ def range_of(what: str, numbers: Sequence[int]) -> str:
     first, last = numbers[0], numbers[-1]
     if first == last:
         return f"{what} {first}"
-    if last == first + 1:
-        between = "and"
-    else:
-        between = "to"
+    between = "and" if last == first + 1 else "to"
     return f"{what}s {first} {between} {last}"
 
 
@@ -150,6 +146,11 @@ def largest_positions(weights: Array, most: int) -> Array:
 def weights_in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
     """Return a text with the largest weights and their columns, for example "+0.71 glucose, -0.50 age"."""
     return ", ".join(f"{weights[j]:+.2f} {names[j]}" for j in largest_positions(weights, most))
+
+
+def capitalize(text: str) -> str:
+    """Return the text with its first letter capitalized."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def shorten(text: str, most: int) -> str:
@@ -214,5 +215,4 @@ def text_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     every = [zip(line[:-1], widths, strict=True) for line in (heads, *lines)]
     texts = [" ".join(f"{cell:>{width}}" for cell, width in cells) for cells in every]
     ends = [line[-1] for line in (heads, *lines)]
-    pairs = zip(texts, ends, strict=True)
-    return "\n".join(f"{text}  {end}" for text, end in pairs)
+    return "\n".join(f"{text}  {end}" for text, end in zip(texts, ends, strict=True))

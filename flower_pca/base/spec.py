@@ -67,10 +67,7 @@ def _parse_call(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...
 
 
 def _unreadable_spec_error(text: object, what: str, rule: str) -> ConfigError:
-    if isinstance(text, str):
-        remedy = "Give parameters by name, as plain values."
-    else:
-        remedy = ""
+    remedy = "Give parameters by name, as plain values." if isinstance(text, str) else ""
     return checks.invalid_setting(what, rule, shown(text), remedy)
 
 

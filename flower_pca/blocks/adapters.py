@@ -138,14 +138,31 @@ def _type_name(X: Any) -> str:
 
 def _require_table(rows: Any, X: Any, who: str) -> None:
     dtype = dtype_of(rows)
+    if hasattr(X, "keys") and hasattr(X, "attrs") and not hasattr(X, "shape"):
+        raise DataError(
+            f"The data of {who} is a group of arrays, not an array of rows or a sparse matrix stored by rows (CSR). "
+            f"Name one of its arrays: {labels.series(list(X.keys()))}."
+        )
     if rows.ndim == 0 and dtype.kind in "OUS":
         raise _no_rows(X, who, "it can be read once only" if isinstance(X, Iterator) else "")
     if rows.ndim != 2 or dtype.kind not in "fiub":
         raise DataError(
             f"The data of {who} must be a two-dimensional array of real numbers with one row per sample. This one has "
-            f"{labels.count(rows.ndim, 'dimension')} and dtype {dtype}. Convert it first: for example, x[:, None] "
-            "turns a vector into a column."
+            f"{labels.count(rows.ndim, 'dimension')} and dtype {dtype}. Convert it first{_conversion(rows.ndim, dtype)}"
         )
+
+
+def _conversion(dimensions: int, dtype: np.dtype[Any]) -> str:
+    """Return the end of the advice to convert an array that is no table of numbers."""
+    if dtype.names:
+        return f": for example, store its {labels.count(len(dtype.names), 'field')} as columns of an array."
+    if dtype.kind not in "fiub":
+        return "."
+    if dimensions == 1:
+        return ": for example, x[:, None] turns a vector into a column."
+    if dimensions > 2:
+        return ": for example, x.reshape(len(x), -1) makes a row of each sample."
+    return "."
 
 
 class SlicedRows(Stored):

@@ -22,9 +22,7 @@ __all__ += sorted(f"{name}{_SUFFIX}" for name in registry.public_classes())
 
 
 def __getattr__(name: str) -> Any:
-    stage = None
-    if name.endswith(_SUFFIX):
-        stage = registry.public_classes().get(name.removesuffix(_SUFFIX))
+    stage = registry.public_classes().get(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
     if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: Any = getattr(named, name, None)

@@ -437,9 +437,7 @@ class PCAClient(NumPyClient):
                 folders.save_rows_at_start(self._began, known)
 
     def _recalled_memory(self, request: wire.ServerRequest) -> Arrays:
-        memory = RunMemory()
-        if self._store is not None:
-            memory = self._store.load(request.run)
+        memory = self._store.load(request.run) if self._store is not None else RunMemory()
         # Other stages answer a repeated message from the memory before its first answer. Under noise or masks, the
         # newest memory is used, because secrets and privacy budget must not be spent twice.
         if NOISE in request.layers or request.stage == messages.STAGE:

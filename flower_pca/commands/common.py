@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import checks, files, spec
+from flower_pca.base import checks, files, labels, spec
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, with_advice_written
 from flower_pca.base.settings import FLAG, SETTINGS
@@ -46,7 +46,7 @@ def add_command(
     commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
     """Add the parser of a command, with the option --json, and return it."""
-    about = f"{words[0].upper()}{words[1:]}."
+    about = f"{labels.capitalize(words)}."
     added: argparse.ArgumentParser = commands.add_parser(name, help=words, description=about)
     added.add_argument("--json", action="store_true", help="print JSON instead of tables")
     added.set_defaults(run=run)
@@ -212,10 +212,7 @@ def clients_of(args: argparse.Namespace) -> list[Any]:
         raise ConfigError(
             "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
         )
-    if args.partition is None:
-        needed = None
-    else:
-        needed = partition.label_column(args.partition)
+    needed = None if args.partition is None else partition.label_column(args.partition)
     beside, columns = () if needed is None else (needed,), split_names(args.columns)
     covariates = getattr(args, "covariates", ())
     if both := [name for name in covariates if name in args.drop]:
@@ -290,8 +287,7 @@ def _without_sites(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
 
     sites = [getattr(shard, "site", "") for shard in shards]
     require_matches("site to leave out", filter(None, sites), patterns)
-    named = zip(shards, sites, strict=True)
-    return [shard for shard, site in named if not names_matching([site], patterns)]
+    return [shard for shard, site in zip(shards, sites, strict=True) if not names_matching([site], patterns)]
 
 
 def writable_folder(path: Path, *, data: str) -> Path:

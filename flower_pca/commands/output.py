@@ -202,8 +202,7 @@ def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     head = [*result.get_feature_names_out()]
     if result.row_ids_ is not None:
         head = ["id", *head]
-        pairs = zip(result.row_ids_, rows, strict=True)
-        rows = [[id_, *row] for id_, row in pairs]
+        rows = [[id_, *row] for id_, row in zip(result.row_ids_, rows, strict=True)]
     write_table(folder / _SCORES, head, rows)
     return [_SCORES]
 

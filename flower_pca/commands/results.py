@@ -182,7 +182,7 @@ def run_report(args: argparse.Namespace) -> int:
             )
         sites, _ = rows.sites_of(args, result)
         if strangers := warning_of_unknown_sites(result, sites):
-            result = replace(result, hints=(*result.hints, f"{strangers[0].upper()}{strangers[1:]}."))
+            result = replace(result, hints=(*result.hints, f"{labels.capitalize(strangers)}."))
         result = _with_clients_by_position(result, list(sites))
         shards = list(sites.values())
         source = args.data

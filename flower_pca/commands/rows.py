@@ -451,10 +451,7 @@ def _print_anomalies(
         common.print_table(head, cells, text=(0, *range(2, len(known) + 3), len(head) - 1))
     if len(found) > len(order):
         sys.stdout.write(f"and {len(found) - len(order):,} more; use -o FILE.csv to write all\n")
-    if beyond == 1:
-        are = "is"
-    else:
-        are = "are"
+    are = "is" if beyond == 1 else "are"
     counted = labels.count(rows, "row")
     sys.stdout.write(f"{beyond:,} of {counted} ({beyond / rows:.2%}) {are} beyond a limit; ")
     ordinary = f"{1.0 - limits.level:.3g} exceed the limit of T2, and as many exceed the limit of SPE"

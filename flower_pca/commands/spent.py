@@ -73,8 +73,6 @@ def run_spent(args: argparse.Namespace) -> int:
     for name, numbers in found.items():
         sys.stdout.write(f"{name}\n")
         for what, said in numbers.items():
-            at = ""
-            if what == "epsilon":
-                at = f" at delta {rules.max_delta:g}"
+            at = f" at delta {rules.max_delta:g}" if what == "epsilon" else ""
             sys.stdout.write(f"  {what}: {said['spent']:.4g} of {said['limit']:g}{at}\n")
     return 0

@@ -43,7 +43,7 @@ def add_track(commands: Any) -> None:
     parser = commands.add_parser(
         "track",
         help=words,
-        description=f"{words[0].upper()}{words[1:]}. Print a table, and write a picture, a report and the bases.",
+        description=f"{labels.capitalize(words)}. Print a table, and write a picture, a report and the bases.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -262,9 +262,7 @@ def _inbox_of(args: argparse.Namespace) -> Inbox:
     """Return the inbox of the folder to follow, which prints remarks about the folder's files to stderr."""
     from flower_pca.data.inbox import Inbox
 
-    interval = 60.0
-    if args.interval is not None:
-        interval = args.interval
+    interval = args.interval if args.interval is not None else 60.0
     return Inbox(
         args.data,
         interval=interval,

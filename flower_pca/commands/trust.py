@@ -175,7 +175,7 @@ At each node:
 def add_keys(commands: Any) -> None:
     """Add the command `flower-pca keys` to the parser."""
     words = "write TLS certificates and SuperNode keys for a federation, and print the commands that use them"
-    description = f"{words[0].upper()}{words[1:]}."
+    description = f"{labels.capitalize(words)}."
     keys = commands.add_parser("keys", help=words, description=description)
     keys.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
     keys.add_argument("--nodes", type=int, required=True, metavar="N", help="number of SuperNodes")

@@ -106,11 +106,16 @@ class Algorithm(Stage[S]):
         are not used, because only the first of these components is an eigenvector. Neither are the residuals
         of components that are not meant to be eigenvectors of the covariance of all rows.
         """
-        status = model.status
-        meant = self.orthonormal and self.pooled
-        if status is None or not (status.ok and meant) or model.values is None or model.residuals is None:
+        status, values, residuals = model.status, model.values, model.residuals
+        if status is None or not status.ok or not (self.orthonormal and self.pooled):
             return status
-        return replace(status, words=status.words + model.remaining_doubts)
+        if values is None or residuals is None:
+            return status
+        return self.corrected(replace(status, words=status.words + model.remaining_doubts), model, values, residuals)
+
+    def corrected(self, status: Status, model: Model, values: Array, residuals: Array) -> Status:
+        """Return the status of a run that reached its goal, corrected by the eigenvalues and true residuals."""
+        return status
 
 
 def mixed_with_other_directions(Z: Array, model: Model, tol: float) -> Array:
@@ -268,9 +273,9 @@ class Progress:
     def rounding_allowed(self) -> float:
         """The largest rounding error that does not slow down power steps, which reduce it like other errors.
 
-        It is 0 if the error is unknown, or if the block may miss a larger direction.
+        It is 0 if the error is unknown or does not fall, or if the block may miss a larger direction.
         """
-        if not (self.sure and np.isfinite(self.error)):
+        if self.stale or not (self.sure and np.isfinite(self.error)):
             return 0.0
         return _ROUNDING_SHARE * self.error
 
@@ -324,6 +329,15 @@ class Iterative(Algorithm[I]):
         """Return the largest allowed residual of each component, divided by the first eigenvalue."""
         return np.full(model.k, Progress.begin(self.tolerance, model).tol)
 
+    def rounding_of_power(self, progress: Progress) -> float:
+        """Return the largest rounding error that the next message of a power iteration may have.
+
+        No later step reduces the errors of the last round, and the variances of the result are computed from it.
+        """
+        if progress.rounds + 1 >= self.max_rounds:
+            return 0.0
+        return progress.rounding_allowed
+
     def rounds(self, state: I) -> int:
         return state.progress.rounds
 
@@ -336,10 +350,7 @@ class Iterative(Algorithm[I]):
         if p.rounds < self.min_rounds or not over:
             return None
         rounds = labels.count(p.rounds, "round")
-        if p.rounds:
-            end = f"after {rounds}"
-        else:
-            end = "after the opening message"
+        end = f"after {rounds}" if p.rounds else "after the opening message"
         measured = f"{self.quantity} (not falling yet)"
         if np.isfinite(p.error):
             measured = f"{self.quantity} {p.error:.2g}"
@@ -356,30 +367,21 @@ class Iterative(Algorithm[I]):
             return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
         return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tolerance:.2g} after {rounds}")
 
-    def verify(self, model: Model) -> Status | None:
+    def corrected(self, status: Status, model: Model, values: Array, residuals: Array) -> Status:
         # A residual is at most theta_1 times the sine of the angle. If the residual is above tol although the
         # estimated angle is not, successive rounds agreed on something other than the leading subspace.
-        status = super().verify(model)
-        meant = self.orthonormal and self.pooled
-        if status is None or not (status.ok and meant) or model.values is None or model.residuals is None:
-            return status
         tol = Progress.begin(self.tolerance, model).tol
-        first = max(float(model.values[0]), np.finfo(float).tiny)
-        residuals = model.residuals[: model.k] / first
-        if (residuals > 2.0 * self.allowed_residuals(model)).any():
-            true = float(residuals.max())
+        first = max(float(values[0]), np.finfo(float).tiny)
+        relative = residuals[: model.k] / first
+        if (relative > 2.0 * self.allowed_residuals(model)).any():
+            true = float(relative.max())
             return Status(
                 Outcome.STALLED, f"the rounds converged, but the true residual {true:.2g} is above tol={tol:.2g}"
             )
-        above = int(np.sum(model.values[: model.k] >= tol * first))
+        above = int(np.sum(values[: model.k] >= tol * first))
         small = range(above + 1, model.wanted_rank + 1)
-        if small:
-            return self._with_small_eigenvalues(status, model, small, tol)
-        return status
-
-    def _with_small_eigenvalues(self, status: Status, model: Model, small: range, tol: float) -> Status:
-        """Return the status of a run whose `small` components have eigenvalues below tol times the first eigenvalue."""
-        assert model.values is not None
+        if not small:
+            return status
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)
         if model.has_small_angle:
@@ -387,7 +389,7 @@ class Iterative(Algorithm[I]):
             return replace(status, words=f"{status.words}; the eigenvalues of {which} are {below}, and {left}")
         scaled = option("scale", "std")
         remedy = f"use {scaled}, or ask for fewer components"
-        smallest = float(model.values[small[-1] - 1] / model.values[0])
+        smallest = float(values[small[-1] - 1] / values[0])
         finer = 10.0 ** np.floor(np.log10(0.01 * smallest))
         if finer > _ROUNDING * model.eps:
             remedy = f"use {option('tol', float(f'{finer:.0e}'))}, or {scaled}"
@@ -426,8 +428,7 @@ class SubspaceMovement:
         """
         if self.newest == 0.0:
             return 0.0
-        pairs = zip(self.sines, self.sines[1:], strict=False)
-        ratios = [b / a for a, b in pairs if a > 0.0]
+        ratios = [b / a for a, b in zip(self.sines, self.sines[1:], strict=False) if a > 0.0]
         worst = max(ratios, default=1.0)
         if worst < 1.0:
             return self.newest / (1.0 - worst)

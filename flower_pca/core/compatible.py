@@ -43,12 +43,14 @@ class Property:
 
 ADDITIVE: Final = Property("its answers cannot be summed", lambda stage: stage.additive)
 RICH: Final = Property("it takes only the basic options", lambda stage: not stage.basic)
-OVER_AIR: Final = Property("it is not made for the air channel", lambda stage: stage.over_air)
+OVER_AIR: Final = Property("it is not designed for a noisy channel", lambda stage: stage.over_air)
 BOUNDED: Final = Property("the effect of one row on its answers has no bound", lambda stage: stage.bounded)
 PRODUCTS: Final = Property("it needs more than products of the rows", lambda stage: stage.products_only)
 CHANGING_CLIENTS: Final = Property("the same clients must answer in every round", lambda stage: not stage.fixed_set)
 FORGETTING: Final = Property("its clients keep a state between rounds", lambda stage: not stage.remembers)
-UNCACHED: Final = Property("it still counts the last answers of absent clients", lambda stage: not stage.caches)
+UNCACHED: Final = Property(
+    "clients that do not answer still count with their last answer", lambda stage: not stage.caches
+)
 MEASURED: Final = Property("its components alone do not describe a row", lambda stage: stage.measured)
 TOLERANT: Final = Property("its rounding errors accumulate", lambda stage: stage.tolerant)
 ORTHONORMAL: Final = Property("its components are not orthonormal", lambda stage: stage.orthonormal)
@@ -57,7 +59,7 @@ SHAREABLE: Final = Property(
     "its answers are not sums of products", lambda stage: stage.by_medians or (stage.additive and stage.products_only)
 )
 NONE_OF_ITS_OWN: Final = Property(
-    "the local components of a site already hold the site effect", lambda stage: not stage.shares
+    "the local components of a site already contain the site effect", lambda stage: not stage.shares
 )
 SHARING: Final = Property("it does not choose between shared and local components", lambda stage: stage.shares)
 ROWS_LESS_A_MEAN: Final = Property(

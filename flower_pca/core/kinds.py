@@ -399,6 +399,7 @@ _TABLE: Final = {
         "all of C at once",
         size=lambda a: np.asarray(np.linalg.norm(a)),
         bound=_bound_of_squares,
+        within_trace=True,
         square=True,
         rounded=True,
         reading=AttackReading.WHOLE,

@@ -194,6 +194,8 @@ class Model:
         A bound on the norm of the privacy noise in the latest product, or 0 without differential privacy.
     rounding : float
         The relative rounding error of numbers in answers, 0 for 64 bits.
+    block_rounding : float
+        The relative rounding error of the numbers of blocks in messages, 0 for 64 bits.
     shifted : float
         A bound on the change of C, in norm, that the rounding of the mean causes. 0 if the mean is not rounded.
     mask_noise : float
@@ -265,6 +267,7 @@ class Model:
     rest: float | None = None
     noise: float = 0.0
     rounding: float = 0.0
+    block_rounding: float = 0.0
     shifted: float = 0.0
     mask_noise: float = 0.0
     rounds: int = 0
@@ -350,16 +353,24 @@ class Model:
         residual = linalg.frobenius_norm(self.residuals[: self.k])
         return max(residual, self.noise, self.eps * float(self.values[0]))
 
-    def product_errors(self, values: Array) -> Array:
-        """Return bounds on the rounding error of C z, for unit vectors z with these Rayleigh quotients.
+    def product_errors(self, Z: Array, values: Array) -> Array:
+        """Return bounds on the rounding error of C z, for the unit vectors Z with these Rayleigh quotients.
 
         Residuals do not show this error, because an iteration converges to eigenvectors of the rounded products.
         The rounding error of C_i z is at most a share u of its length. Each C_i is positive semidefinite, so the
         sum of |C_i z|^2 is at most theta theta_1, where theta is the Rayleigh quotient of z and theta_1 the
-        largest. The rounded mean and the rounding in masked sums add to the error.
+        largest. The client multiplies C_i by a rounded block, in which entry l of z is off by a share u of its
+        size. The length of column l of C is at most sqrt(theta_1 C_ll), so these errors add
+        u sqrt(theta_1 sum_l C_ll z_l^2). The rounded mean and the rounding in masked sums add to the error.
         """
-        sizes = np.sqrt(np.maximum(values, 0.0) * max(float(np.max(values)), 0.0))
-        return np.asarray(_ADDED_UP * np.hypot(self.rounding * sizes, self.mask_noise) + self.shifted)
+        largest = max(float(np.max(values)), 0.0)
+        answers = self.rounding**2 * np.maximum(values, 0.0) * largest
+        if self.sizes is None:
+            inside = self.trace / max(self.d, 1) * np.sum(Z * Z, axis=0)
+        else:
+            inside = self.n * (self.sizes / self.frame.column_divisors) ** 2 @ (Z * Z)
+        blocks = self.block_rounding**2 * largest * inside
+        return np.asarray(_ADDED_UP * np.sqrt(answers + blocks + self.mask_noise**2) + self.shifted)
 
     @property
     def gap(self) -> float:

@@ -294,7 +294,9 @@ class Position:
     def reconsider(self, *, is_complete: bool) -> Position:
         """Return the position with the other algorithm if the rounds so far show that it costs less."""
         chooser = self.chooser
-        if self.changed or self.role is not Role.ALGORITHM or not isinstance(chooser, ReconsidersChoice):
+        if chooser is None or self.changed or self.role is not Role.ALGORITHM:
+            return self
+        if not isinstance(chooser, ReconsidersChoice):
             return self
         if not (why := chooser.reconsider(self.algorithm, self.state, self.model)):
             return self

@@ -188,10 +188,7 @@ class Run:
         self.roll, attendance = self.roll.after_answers(
             call, got.answered, addressees=sent.to, may_miss=spare, unasked=unasked, sampling=sampling
         )
-        if attendance is Attendance.AGAIN:
-            self._total = got.total
-        else:
-            self._total = None
+        self._total = got.total if attendance is Attendance.AGAIN else None
         metrics: dict[str, float] = {}
         if attendance is Attendance.COMPLETE:
             try:
@@ -299,7 +296,7 @@ class Run:
 
     def count_dither(self, noise: float) -> None:
         """Record the length of the error of C z that the noise of a masked sum causes, for a vector z of length 1."""
-        if self.position.role is Role.ALGORITHM:
+        if self.position.role in (Role.ALGORITHM, Role.CLOSING):
             model = self.position.model
             self.position = replace(self.position, model=replace(model, mask_noise=max(model.mask_noise, noise)))
 

@@ -294,10 +294,7 @@ class _AnswersWithSameColumns:
     def add_reply(self, total: Any, reply: Reply) -> None:
         self.total = total
         self.clients.append(reply.client)
-        if self.heading is None:
-            self.heading = reply.heading
-        else:
-            self.heading = self.heading.with_names_from(reply.heading)
+        self.heading = reply.heading if self.heading is None else self.heading.with_names_from(reply.heading)
         if reply.site:
             self.sites[reply.client] = reply.site
 

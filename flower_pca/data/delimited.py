@@ -13,6 +13,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -188,7 +189,7 @@ def csv(
     without = GapCodes.from_option(gaps)
     check_marks(sep, decimal, thousands)
     checks.choice("header", header, (True, False, None))
-    with reading_file(path, "text with commas") as file, open_text(file, encoding) as lines:
+    with reading_file(path, "text with commas") as file, open_text(file, encoding) as lines, _short_cells(file, lines):
         sheet = _text_table(file, lines, encoding, sep, decimal, thousands)
         first, guessed = _first_line(sheet, lines, header)
         names = [labels.clean_name(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
@@ -219,6 +220,27 @@ def csv(
     origin = Origin.of_file(file, len(rows), sheet.line_of_row, guessed=guessed)
     table = Table.of_file(file, rows, features if sheet.header else (), beside_rows, words, origin=origin, ids=ids)
     return with_gaps_as_nan(table, without)
+
+
+@contextmanager
+def _short_cells(file: Path, lines: TextIO) -> Iterator[None]:
+    """Raise a DataError that names the line if Python's csv module refuses a cell because it is too long."""
+    try:
+        yield
+    except tables.Error as error:
+        lines.seek(0)
+        reader = tables.reader(lines)
+        line = 1
+        try:
+            for _ in reader:
+                line = reader.line_num + 1
+        except tables.Error:
+            raise DataError(
+                f"Line {line} of {file} has a cell of more than {tables.field_size_limit():,} characters. Correct the "
+                "line, and close its quotation marks.",
+                place=str(file),
+            ) from error
+        raise
 
 
 def _empty_rows(features: Sequence[str], values: dict[str, list[str]]) -> Array:
@@ -352,10 +374,7 @@ def _numeric_rows(sheet: TextTable, lines: TextIO, positions: list[int]) -> Any:
         return TextRows.from_text_table(sheet, lines, positions)
     if sheet.cells.decimal == ".":
         sheet.below_header(lines)
-        if positions == list(range(sheet.width)):
-            used = None
-        else:
-            used = positions
+        used = None if positions == list(range(sheet.width)) else positions
         try:
             with warnings.catch_warnings():
                 # numpy warns about a file without rows, which `LocalData` reports later.

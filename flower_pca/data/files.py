@@ -231,8 +231,11 @@ def _table_of_groups(
     gaps: Any,
 ) -> Table:
     """Return the table of an opened file of row groups or record batches. `again` opens the file once more."""
-    schema = getattr(opened, "schema_arrow", None) or opened.schema
+    # A schema without columns is false.
+    schema = opened.schema_arrow if hasattr(opened, "schema_arrow") else opened.schema
     names = [labels.clean_name(name) for name in schema.names]
+    if not names:
+        raise DataError(f"The data file {file} has no columns. Correct it, or remove it.", place=str(file))
     beside = with_id_column(beside, ids)
     asked = [name for given in (columns, beside) if isinstance(given, Sequence) for name in given]
     index = [name for name in _index_of_pandas(schema) if name not in asked]

@@ -120,8 +120,7 @@ class GatheredStep:
         values = [np.asarray(part.values) for part in parts]
         if names is not None:
             places = [ColumnNames(part.names or names).positions_of(names) for part in parts]
-            pairs = zip(values, places, strict=True)
-            values = [rows[:, place] for rows, place in pairs]
+            values = [rows[:, place] for rows, place in zip(values, places, strict=True)]
         return replace(parts[0], values=np.vstack(values))
 
 

@@ -61,7 +61,8 @@ def make_parts(
     checks.integer("The number of clients", n_clients, least=1)
     if n_rows < n_clients:
         raise DataError(
-            f"Each client needs at least one row, but there are {labels.count(n_rows, 'row')} for "
+            f"Each client needs at least one row, but there {'is' if n_rows == 1 else 'are'} "
+            f"{labels.count(n_rows, 'row')} for "
             f"{labels.count(n_clients, 'client')}. Use fewer clients."
         )
     return deal(n_rows if values is None else values, n_clients)
@@ -90,13 +91,10 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
         return [part.bare() for part in table.parts]
     if table.source and not len(table):
         raise no_rows_error(table.source)
-    place = None
-    if table.origin is not None:
-        place = table.origin.place_of_row
+    place = table.origin.place_of_row if table.origin is not None else None
     parts = make_parts(spec or _PLAIN, len(table), n_clients, beside=table.beside, place=place)
     names = site_names(spec, table.beside, parts)
-    dealt = zip(parts, names, strict=True)
-    return [table.take(part, site).bare() for part, site in dealt if len(part)]
+    return [table.take(part, site).bare() for part, site in zip(parts, names, strict=True) if len(part)]
 
 
 def site_names(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:

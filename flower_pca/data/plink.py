@@ -13,6 +13,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.blocks.bed import HEAD, Bed, bytes_of_a_variant
 from flower_pca.data.gaps import with_gaps_as_nan
 from flower_pca.data.reading import reading_file
@@ -62,9 +63,7 @@ def bed(
         names, other = _read_variants(file.with_suffix(".bim"))
         _require_size(file, head, len(ids), len(names))
         taken = None if people is None else _positions_of_people(file, ids, people)
-        chosen = np.arange(len(names))
-        if variants is not None:
-            chosen = _positions_of_variants(file, names, variants)
+        chosen = _positions_of_variants(file, names, variants) if variants is not None else np.arange(len(names))
         if not ambiguous:
             chosen = chosen[~names_of_variants.is_each_ambiguous(names[j] for j in chosen)]
             if not len(chosen):
@@ -176,16 +175,35 @@ def _read_variants(place: Path) -> tuple[list[str], Array]:
     """Return the names of all variants, and whether the file counts the second allele of each name."""
     names: list[str] = []
     others: list[bool] = []
-    for chromosome, _, _, position, one, other in _fields_of_lines(place, "variants"):
+    for line, (chromosome, _, _, position, one, other) in enumerate(_fields_of_lines(place, "variants"), 1):
+        if not (position.isascii() and position.isdigit()):
+            raise DataError(
+                f"Line {line:,} of {place} has the position {shown(position)}, but a position must be a whole number. "
+                f"{_WRITE}"
+            )
         name, is_other = names_of_variants.name_of_variant(chromosome, position, one, other)
         names.append(name)
         others.append(is_other)
     if twice := _first_duplicate(names):
         raise DataError(
-            f"Lines {twice[0]:,} and {twice[1]:,} of {place} are the same variant, {names[twice[0] - 1]}. Keep one of "
-            "them, for example with plink2 --rm-dup force-first."
+            f"Lines {twice[0]:,} and {twice[1]:,} of {place} are the same variant, {names[twice[0] - 1]}. "
+            f"{_keep_one(place, twice)}"
         )
     return names, np.array(others, dtype=bool)
+
+
+def _keep_one(place: Path, twice: tuple[int, int]) -> str:
+    """Return advice about two lines of a .bim file with the same variant."""
+    lines = [fields for number, fields in enumerate(_fields_of_lines(place, "variants"), 1) if number in twice]
+    if lines[0][3] == "0":
+        return "Leave out variants without a position, with plink2 --not-chr 0 --make-bed."
+    if lines[0][1] == lines[1][1]:
+        return "Keep one of them, for example with plink2 --rm-dup force-first --make-bed."
+    # --rm-dup of plink2 compares only the ids of variants.
+    return (
+        "Keep one of them, for example with plink --list-duplicate-vars ids-only suppress-first, and then plink "
+        "--exclude plink.dupvar --make-bed."
+    )
 
 
 def _first_duplicate(names: Sequence[str]) -> tuple[int, int] | None:

@@ -170,8 +170,7 @@ def folder(
     # If the files order their columns differently, all tables take the sorted order.
     if first.names and any(table.names != first.names for table in tables):
         first = first.pick(tuple(sorted(first.names)))
-    read = zip(tables, files, strict=True)
-    tables = [with_columns_of(first, table, files[usual], file) for table, file in read]
+    tables = [with_columns_of(first, table, files[usual], file) for table, file in zip(tables, files, strict=True)]
     names = _names_of_sites(files)
     sizes = [len(table) for table in tables]
     shared = [name for name in tables[0].beside if all(name in table.beside for table in tables)]
@@ -417,6 +416,11 @@ def _load(
             load = partial(load, beside=(*already, *(name for name in beside if name not in already)))
     loaded = with_gaps_as_nan(load(), gaps)
     if loaded.ndim != 2:
+        if fields := np.dtype(loaded.dtype).names:
+            raise DataError(
+                f"The data of {spec} are records with {labels.count(len(fields), 'field')}, but a table needs numbers "
+                "in rows and columns. Save each field as a column."
+            )
         raise DataError(
             f"The data of {spec} has {labels.count(loaded.ndim, 'dimension')}, but a table needs 2 (rows and columns). "
             "If it is a vector x, save x[:, None] instead."

@@ -87,11 +87,12 @@ def zarr(
 
 def _table_of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: str | None, gaps: Any) -> Table:
     """Return the table of a file with several arrays. The array named `key` holds the rows."""
-    members = list(opened)
-    tables = [name for name in members if len(getattr(opened[name], "shape", ())) == 2]
-    if key not in opened and key == "X" and len(tables) == 1:
+    # A link may lead nowhere.
+    members = [name for name in opened if opened.get(name) is not None]
+    tables = [name for name in members if len(getattr(opened[name], "shape", None) or ()) == 2]
+    if opened.get(key) is None and key == "X" and len(tables) == 1:
         key = tables[0]
-    if key not in opened:
+    if opened.get(key) is None:
         remedy = checks.did_you_mean(key, members, f"Write key={tables[0]!r}." if tables else "Name another file.")
         raise ConfigError(
             f"{file} has no array {key!r}. It has {enumeration(members) or 'none'}. {remedy}", setting="key"
@@ -205,7 +206,8 @@ def _expression_matrix(file: Path, opened: Any, layer: str | None) -> Any:
         if layer not in layers:
             raise annotated.no_such_layer_error(str(file), layer, layers)
         return opened["layers"][layer]
-    if "X" not in opened:
+    # anndata can write an X of None as an empty array.
+    if "X" not in opened or getattr(opened["X"], "shape", ()) is None:
         remedy = (
             f"Write h5ad(path={str(file)!r}, layer={layers[0]!r})." if layers else "Set adata.X, and write it again."
         )

@@ -36,9 +36,7 @@ _PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"
 @contextmanager
 def open_text(file: Path, encoding: str | None) -> Iterator[TextIO]:
     """Open the file as text. If a byte cannot be decoded, raise a DataError that names its place and a remedy."""
-    usual = "utf-8"
-    if encoding is not None:
-        usual = _codec_name(encoding)
+    usual = _codec_name(encoding) if encoding is not None else "utf-8"
     with open_bytes(file) as raw:
         start = raw.read(_LOOK)
     marked = (name for mark, name in _MARKS.items() if start.startswith(mark))

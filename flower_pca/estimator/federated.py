@@ -599,10 +599,7 @@ def _steps_before_pca(result: PCAResult) -> list[Any]:
 
 def _sklearn_pca(result: PCAResult) -> Any:
     pca = PCA(n_components=result.n_components_, svd_solver="full")
-    if result.scale_ is None:
-        pca.mean_ = result.mean_
-    else:
-        pca.mean_ = np.zeros(result.n_features_in_)
+    pca.mean_ = result.mean_ if result.scale_ is None else np.zeros(result.n_features_in_)
     for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"):
         setattr(pca, name, np.array(getattr(result, name)))
     for name in ("noise_variance_", "n_components_", "n_samples_", "n_features_in_"):

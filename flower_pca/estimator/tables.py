@@ -51,9 +51,7 @@ def checked_shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
     names = getattr(estimator, "feature_names_in_", None)
     if _has_columns_by_name(estimator):
         return [replace(part, site=whose.get(i, part.site)) for i, part in enumerate(parts)]
-    texts = None
-    if names is not None:
-        texts = ColumnNames(tuple(map(clean_name, names)), "X").names
+    texts = ColumnNames(tuple(map(clean_name, names)), "X").names if names is not None else None
     numbered = enumerate(parts)
     return [Table(part, texts, site=whose.get(i, "")) for i, part in numbered]
 

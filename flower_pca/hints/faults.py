@@ -26,10 +26,10 @@ from flower_pca.base.options import option, with_advice_written
 from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
 from flower_pca.hints.missing import codes_for_missing, suspicious_zeros
-from flower_pca.hints.sentences import AS_MEAN, SAID, capitalize_first, shorten_hints
+from flower_pca.hints.sentences import AS_MEAN, SAID, shorten_hints
 from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, AllSites, Site
 from flower_pca.hints.totals import lines_of_totals, lines_of_totals_hints, totals_by_sums
-from flower_pca.hints.units import SITES, WIDE, columns_in_other_units
+from flower_pca.hints.units import SITES, WIDE, columns_in_other_units, mixed_units
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -168,7 +168,7 @@ def _hint_of_few_rows(tables: Sequence[Table | LocalData], shapes: Sequence[_Sha
         more = len(few) - SAID + 1
         few = [*few[: SAID - 1], f"{more} more sites have at most {FEW}"]
     return [
-        f"{capitalize_first(', '.join(few))}: their answers nearly reveal their rows. Combine them with other sites."
+        f"{labels.capitalize(', '.join(few))}: their answers nearly reveal their rows. Combine them with other sites."
     ]
 
 
@@ -180,7 +180,7 @@ def _empty_rows_and_columns(data: AllSites) -> Iterator[str]:
             continue
         rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
         if len(rows):
-            what = capitalize_first(site.place(int(rows[0])))
+            what = labels.capitalize(site.place(int(rows[0])))
             if len(rows) == 1:
                 yield f"{what} holds no value. Remove this row, because it would become a row of means."
             else:
@@ -190,7 +190,7 @@ def _empty_rows_and_columns(data: AllSites) -> Iterator[str]:
         if n <= FEW or len(missing) == len(data.columns):
             continue
         for j in missing:
-            yield f"{capitalize_first(data.columns[j])} has no value at {site.who}. Leave out the column or the site."
+            yield f"{labels.capitalize(data.columns[j])} has no value at {site.who}. Leave out the column or the site."
 
 
 def _dates_as_numbers(data: AllSites) -> Iterator[str]:
@@ -220,10 +220,8 @@ def _are_working_days(values: Array) -> bool:
 
 
 def _hint_of_dates(column: str, what: str) -> str:
-    return (
-        f"{capitalize_first(column)} holds {what}, stored as numbers. To leave it out, name the other columns "
-        f"with {_LISTED}."
-    )
+    column = labels.capitalize(column)
+    return f"{column} holds {what}, stored as numbers. To leave it out, name the other columns with {_LISTED}."
 
 
 def _twin_columns(data: AllSites) -> Iterator[str]:
@@ -246,7 +244,7 @@ def _twin_columns(data: AllSites) -> Iterator[str]:
             what = "holds the same values as"
         one = data.columns[measures[j]]
         other = data.columns[measures[i]]
-        yield f"{capitalize_first(one)} {what} {other}. Leave one of them out, because together they count twice."
+        yield f"{labels.capitalize(one)} {what} {other}. Leave one of them out, because together they count twice."
 
 
 def _parallel_pairs(columns: Array) -> list[tuple[int, int]]:
@@ -297,7 +295,7 @@ def _constant_columns(data: AllSites) -> Iterator[str]:
             continue  # The site has rows of another kind, such as the rows of one district.
         for j in odd:
             what = (
-                f"{capitalize_first(data.columns[j])} is {data.sorted_values[i][0, j]:g} in all rows of "
+                f"{labels.capitalize(data.columns[j])} is {data.sorted_values[i][0, j]:g} in all rows of "
                 f"{data.sites[i].who}"
             )
             yield f"{what}, but rarely at other sites. Check the file of {data.sites[i].who}."
@@ -338,7 +336,7 @@ _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
         shapes.dates_in_columns,
         shapes.columns_of_codes,
     ),
-    *(columns_in_other_units, _signs_and_swaps, shapes.other_codes, _constant_columns),
+    *(columns_in_other_units, mixed_units, _signs_and_swaps, shapes.other_codes, _constant_columns),
 )
 # If a hint of these kinds is true of a sample, it is also true of all rows.
 _OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(

@@ -52,10 +52,7 @@ def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
     first, *more = dict.fromkeys(files) or ("",)
     if not first:
         return ()
-    if more:
-        others = f", and of {count(len(more), 'more file')},"
-    else:
-        others = ""
+    others = f", and of {count(len(more), 'more file')}," if more else ""
     return (
         f"The first line of {first}{others} was read as a row of numbers. If it holds column names, read the data "
         f"{reader_argument('header', True)}.",

@@ -24,9 +24,7 @@ def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], 
     bare = [(i, value) for i, value in enumerate(sites) if is_missing(value)]
     if not bare:
         return
-    what = "The list of sites"
-    if column:
-        what = f"Column {column}"
+    what = f"Column {column}" if column else "The list of sites"
     got = f"no site in {count(len(bare), 'row')}"
     row, value = bare[0]
     # The message quotes other words for a missing value, such as NA.

@@ -11,11 +11,6 @@ SAID: Final = 3  # maximum number of hints of one kind that are shown
 AS_MEAN: Final = f" and use {option('missing', 'mean')}"
 
 
-def capitalize_first(text: str) -> str:
-    """Return the text with its first letter capitalized."""
-    return f"{text[0].upper()}{text[1:]}"
-
-
 def shorten_hints(sentences: list[str]) -> list[str]:
     """Return at most `SAID` hints of one kind. The last one adds the number of hints that are left out."""
     beyond = len(sentences) - SAID

@@ -18,7 +18,6 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.hints.sentences import capitalize_first
 from flower_pca.hints.sites import LEAST, MANY, AllSites, stacks_of_equal_sites
 
 _FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^63 and 1e20
@@ -93,7 +92,7 @@ def turned_signs(sites: Sequence[str], levels: Array, value_counts: Array, colum
             span = usual[2] - usual[0]
             if span > 0 and abs(here[1, j] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(value_counts[i, j]):
                 what = "seems to have the opposite sign"
-                yield f"{capitalize_first(columns[j])} {what} at {sites[i]}. Check the data of this site."
+                yield f"{labels.capitalize(columns[j])} {what} at {sites[i]}. Check the data of this site."
 
 
 def swapped_columns(sites: Sequence[str], levels: Array, value_counts: Array, columns: Sequence[str]) -> Iterator[str]:
@@ -125,7 +124,7 @@ def swapped_columns(sites: Sequence[str], levels: Array, value_counts: Array, co
         }
         for a, b in sorted(fits):
             if a < b and (b, a) in fits:
-                both = f"{capitalize_first(columns[a])} and {columns[b]}"
+                both = f"{labels.capitalize(columns[a])} and {columns[b]}"
                 yield f"{both} seem to be swapped at {site}. Check the data of this site."
 
 
@@ -207,7 +206,8 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
             if len(said) == m and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
                 yield (
-                    f"{capitalize_first(first)} to {last} are the {labels.join_with_and(said)} of the lines above, not "
+                    f"{labels.capitalize(first)} to {last} are the {labels.join_with_and(said)} of the lines "
+                    f"above them, not "
                     "rows. Remove them."
                 )
                 break
@@ -296,7 +296,7 @@ def totals_anywhere(data: AllSites) -> Iterator[str]:
     for site, possible in zip(data.sites, _may_hold_sums(data), strict=True):
         found = _subtotal_rows(site.rows) if possible else []
         if found:
-            first = capitalize_first(site.place(found[0]))
+            first = labels.capitalize(site.place(found[0]))
             more = f", like {len(found) - 1} more below it" if len(found) > 1 else ""
             yield f"{first} is the sum of other lines{more}. Remove such lines, because they are not rows of data."
 

@@ -12,7 +12,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.hints.sentences import AS_MEAN, capitalize_first, gaps_option
+from flower_pca.hints.sentences import AS_MEAN, gaps_option
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -187,7 +187,7 @@ class AllSites:
 
     def column_title(self, j: int) -> str:
         """Return the name of a column for the beginning of a sentence."""
-        return capitalize_first(self.columns[j])
+        return labels.capitalize(self.columns[j])
 
     def is_whole(self, j: int) -> bool:
         """Return whether a column holds whole numbers only."""

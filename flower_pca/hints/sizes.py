@@ -57,10 +57,7 @@ def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
     """
     if offset <= _MEAN * first:
         return ()
-    if offset > first:
-        weight = "more than 100%"
-    else:
-        weight = f"{offset / first:.0%}"
+    weight = "more than 100%" if offset > first else f"{offset / first:.0%}"
     words = f"Rows were not centered, and their mean makes up {weight} of component 1, which then hides differences"
     return (f"{words} between rows. Use {option('center', True)}.",)
 
@@ -86,9 +83,6 @@ def _hint_of_largest(sizes: Array, names: Sequence[str] | None, remedy: str) -> 
     j = int(np.argmax(sizes))
     share = sizes[j] ** 2 / np.sum(sizes**2)
     # A larger share would be rounded to 100.00%, which would be wrong.
-    if share < 0.99995:
-        shown = f"{share:.2%}"
-    else:
-        shown = "all but 0.01%"
+    shown = f"{share:.2%}" if share < 0.99995 else "all but 0.01%"
     words = f"Column {column_label(j, names)} alone has {shown} of the variance, so component 1 is that column. "
     return words + remedy

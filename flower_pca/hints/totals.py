@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sentences import capitalize_first
 from flower_pca.hints.sites import LEAST, AllSites, Site, stacks_of_equal_sites
 from flower_pca.rows.local import LocalData
 
@@ -20,7 +20,7 @@ _MOST_ROUNDED: Final = 0.5 * (1.0 + 1e-9)
 def lines_of_totals_hints(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that are the sum or the mean of the lines above them."""
     for i, (n, what) in lines_of_totals(data.sites).items():
-        place = capitalize_first(data.sites[i].place(n))
+        place = labels.capitalize(data.sites[i].place(n))
         yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
 
 
@@ -39,7 +39,7 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str
             sums = total - np.nansum(left, axis=0)
             count = seen - np.sum(~np.isnan(left), axis=0)
             if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
-                place = capitalize_first(client.table.place(client.n - 1 - below))
+                place = labels.capitalize(client.table.place(client.n - 1 - below))
                 yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
                 break
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import labels, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sentences import capitalize_first, shorten_hints
+from flower_pca.hints.sentences import shorten_hints
 from flower_pca.hints.sites import LEAST, AllSites
 
 SITES: Final = 30  # If there are more sites, a single site hardly changes the median over all sites.
@@ -30,6 +30,12 @@ _WIDER: Final = 1.6  # maximum ratio between the spread of a converted site and 
 # A tenth percentile above this many times the ninetieth percentile of the other sites means another unit, because
 # different people cannot differ so much.
 _FAR: Final = 10.0
+# If a site mixes two units, each of the two groups has more than this number of different values.
+_GROUP: Final = 5
+_WIDEST: Final = 1.5  # smallest ratio between neighboring values of two groups in different units
+# The gap between the groups, in logarithms, must exceed this share of the distance between the 10th and 90th percentile
+# of each group.
+_EMPTY: Final = 0.8
 _GLUCOSE: Final = "the factor between mg/dl and mmol/l of glucose, or mg/dl and umol/l of bilirubin"
 _UNITS: Final = (  # the factor and the shift that convert one unit to another, and their description in a hint
     (10.0, 0.0, "a factor of 10"),
@@ -47,6 +53,7 @@ _UNITS: Final = (  # the factor and the shift that convert one unit to another, 
     (1.8, 32.0, "the conversion between Fahrenheit and Celsius"),
     (1.0, 273.15, "the conversion between Kelvin and Celsius"),
 )
+_DECIMAL: Final = tuple(what for factor, _, what in _UNITS if factor in (10.0, 100.0, 1000.0))
 
 
 def columns_in_other_units(data: AllSites) -> Iterator[str]:
@@ -58,6 +65,63 @@ def columns_in_other_units(data: AllSites) -> Iterator[str]:
     several = data.distinct_counts[measured] > LEAST
     whose = [data.sites[i].who for i in measured]
     yield from _odd_units(whose, levels, seen * several, data.columns, middle="median")
+
+
+def mixed_units(data: AllSites) -> Iterator[str]:
+    """Yield hints about columns in which one site seems to mix two units, such as heights in meters and centimeters.
+
+    The values must form two groups with a wide gap between them, and a known conversion must turn one group into the
+    other. If half of the other sites have both groups as well, the column may hold two kinds of things. Without other
+    sites, only factors of 10, 100 and 1000 cause a hint, because groups of people often differ by a factor of 2 or 3.
+    """
+    for i, (site, values, seen) in enumerate(zip(data.sites, data.in_order, data.seen, strict=True)):
+        if len(values) < 2 * _GROUP:
+            continue
+        # Of _GROUP neighbors, one is in this sample, so a gap between two groups lies between two values of the sample.
+        some = values[_GROUP - 1 :: _GROUP]
+        wide = (values[0] > 0.0) & (some[1:] > _WIDEST * some[:-1]).any(axis=0)
+        for j in np.flatnonzero(wide).tolist():
+            column = values[: seen[j], j]
+            cut = _GROUP + int(np.argmax(column[_GROUP : 1 - _GROUP] / column[_GROUP - 1 : -_GROUP]))
+            groups = column[:cut], column[cut:]
+            words = _two_groups(*groups)
+            alone = not any(data.seen[k, j] >= LEAST for k in range(len(data.sites)) if k != i)
+            if alone and words not in _DECIMAL:
+                continue
+            if words and not _both_elsewhere(data, i, j, float(np.sqrt(groups[0][-1] * groups[1][0]))):
+                low, high = (float(np.median(group)) for group in groups)
+                few = min(len(group) for group in groups)
+                yield (
+                    f"{labels.capitalize(data.columns[j])} seems to hold two units at {site.who}: values around "
+                    f"{low:.4g} "
+                    f"and around {high:.4g}, {words}. Convert the {labels.count(few, 'value')} of the smaller group."
+                )
+
+
+def _two_groups(low: Array, high: Array) -> str:
+    """Describe the conversion that turns sorted values of one group into the other, or return "" for none."""
+    if min(len(np.unique(group)) for group in (low, high)) <= _GROUP:
+        return ""
+    levels = [np.quantile(group, [0.1, 0.5, 0.9]) for group in (low, high)]
+    if not all(level[2] > level[0] for level in levels):
+        return ""
+    # The gap must be wide compared to the groups, or else it may be the middle of one wide group.
+    spread = max(float(np.log(level[2] / level[0])) for level in levels)
+    if np.log(high[0] / low[-1]) < _EMPTY * spread:
+        return ""
+    words = _conversion(levels[1], levels[0], float(np.sqrt(1.0 / len(low) + 1.0 / len(high))))
+    return "" if "about" in words else words
+
+
+def _both_elsewhere(data: AllSites, i: int, j: int, between: float) -> bool:
+    """Return whether at least half of the sites other than i have values of column j on both sides of `between`."""
+    both, sites = 0, 0
+    for k, (values, seen) in enumerate(zip(data.in_order, data.seen[:, j], strict=True)):
+        if k != i and seen >= LEAST:
+            sites += 1
+            below = int(np.searchsorted(values[:seen, j], between))
+            both += 0 < below < seen
+    return sites > 0 and 2 * both >= sites
 
 
 def hints_by_moments(
@@ -108,7 +172,7 @@ def _odd_units(
             there = usual[1, j]
             place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
             yield (
-                f"{capitalize_first(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
+                f"{labels.capitalize(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
             )
 
 
@@ -141,9 +205,8 @@ def _split_units(
         if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
             names = [_names_in_message([sites[i] for i in side.tolist()]) for side in sides]
             yield (
-                f"{capitalize_first(columns[j])} looks as if {names[0]} had other units than {names[1]}: its "
-                f"{middle} is "
-                f"{below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
+                f"{labels.capitalize(columns[j])} looks as if {names[0]} had other units than {names[1]}: its "
+                f"{middle} is {below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
             )
 
 
@@ -226,10 +289,7 @@ def _conversion(site_levels: Array, usual: Array, error: float) -> str:
             span = as_to[2] - as_to[0]
             off = abs(to[1] - as_to[1]) / span
             wide = (to[2] - to[0]) / span
-            if shift:
-                likely = abs(since[1]) < _CELSIUS
-            else:
-                likely = min(site_levels[0], usual[0]) > 0.0
+            likely = abs(since[1]) < _CELSIUS if shift else min(site_levels[0], usual[0]) > 0.0
             if likely and off < best and 1.0 / wider < wide < wider:
                 best, words = off, what
     low, high = sorted((site_levels, usual), key=lambda levels: float(levels[1]))

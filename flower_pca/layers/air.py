@@ -19,11 +19,12 @@ from flower_pca.core.stage import Arrays
 
 @dataclass(frozen=True, kw_only=True)
 class AirChannel(Layer):
-    """A layer that simulates analog transmission: all clients send at once, and the server receives sum_k g_k x_k + W.
+    """A layer that simulates analog transmission: all clients send at once, and the server receives a noisy sum.
 
-    W has independent N(0, noise_std^2) entries, which are drawn anew for every message. Client k divides
-    its answer by h_k, its estimate of the gain of its channel. The true gain is h_k + e_k with e_k ~ N(0,
-    gain_error^2), so g_k = 1 + e_k / h_k. If gain_error is 0, the inversion is perfect and g_k = 1.
+    The server receives sum_k g_k x_k + W. W has independent N(0, noise_std^2) entries, which are drawn anew for
+    every message. Client k divides its answer by h_k, its estimate of the gain of its channel. The true gain is
+    h_k + e_k with e_k ~ N(0, gain_error^2), so g_k = 1 + e_k / h_k. If gain_error is 0, the inversion is perfect
+    and g_k = 1.
 
     x_k is the answer from client k. Only matrices are sent over this channel. Counts and other numbers are
     sent digitally, and arrive unchanged. All random numbers are determined by the seed and the number of the

@@ -96,15 +96,15 @@ class Precision(Layer):
         return replace(message, arrays={**message.arrays, **blocks})
 
     def finish_algorithm(self, model: Model) -> Model:
-        """Return the model with bounds on the rounding errors of its products and of its mean.
+        """Return the model with bounds on the rounding errors of its blocks, products and mean.
 
-        The closing stage adds both to the residuals, because an iteration converges to eigenvectors of the
-        rounded products. Masked answers are not rounded by this layer, but the clients also subtract the rounded
-        mean if answers are masked.
+        The closing stage adds them to the residuals, because an iteration converges to eigenvectors of the rounded
+        products. This layer does not round masked answers, but blocks and the mean are rounded under masks, too.
         """
         mean = self._frame_for_messages(model.frame, model).mean
         shifted = 0.0 if mean is None else model.n * _squared_distance(mean, model.frame)
-        return replace(model, rounding=0.0 if model.summed else ROUNDING[self.bits], shifted=shifted)
+        blocks = ROUNDING[self.bits]
+        return replace(model, rounding=0.0 if model.summed else blocks, block_rounding=blocks, shifted=shifted)
 
     def _frame_for_messages(self, frame: Frame, model: Model) -> Frame:
         """Return the frame for messages, with a rounded mean if the error n |m - m'|^2 is small enough."""

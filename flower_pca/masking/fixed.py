@@ -244,7 +244,6 @@ def _decode_array(words: Array, shape: tuple[int, ...], bound: Array, clients: i
     # The sums are Python integers, because four words are longer than any integer of numpy.
     whole = [0] * parts.shape[1]
     for part in parts:
-        limbs = zip(whole, part, strict=True)
-        whole = [(high << _BITS) + int(low) for high, low in limbs]
+        whole = [(high << _BITS) + int(low) for high, low in zip(whole, part, strict=True)]
     values = [math.ldexp(value * (abs(value) > grain), -_FRACTION) for value in whole]
     return np.array(values).reshape(shape)

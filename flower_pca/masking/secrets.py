@@ -110,8 +110,7 @@ class SetupSecrets:
 
     def to_memory(self) -> Arrays:
         """Return the secrets as parts of a client's memory."""
-        pairs = zip(_NAMES, _values(self), strict=True)
-        return {name: np.asarray(a) for name, a in pairs}
+        return {name: np.asarray(a) for name, a in zip(_NAMES, _values(self), strict=True)}
 
 
 _FIELDS: Final = tuple(f.name for f in fields(SetupSecrets))

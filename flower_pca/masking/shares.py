@@ -37,8 +37,7 @@ def deal_shares(secrets: SetupSecrets, number: int, seeds: bytes, peers: list[in
     starts = range(0, len(seeds), SEED)
     kinds = [seeds[start : start + SEED] for start in starts]
     dealt = [primitives.split_secret(seed, int(secrets.needed), len(group)) for seed in kinds]
-    by_member = zip(group, *dealt, strict=True)
-    own = {member: b"".join(shares) for member, *shares in by_member}
+    own = {member: b"".join(shares) for member, *shares in zip(group, *dealt, strict=True)}
     sealed = []
     for peer in peers:
         context = messages.context_of_shares(setup, number, position, peer)

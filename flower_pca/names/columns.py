@@ -378,10 +378,7 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
     """
     what = f"The columns of {who}"
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
-        if "" in words and len(odd) == 1:
-            kept = f" {reader_argument('beside', [''])}, or"
-        else:
-            kept = ":"
+        kept = f" {reader_argument('beside', [''])}, or" if "" in words and len(odd) == 1 else ":"
         remedy = f"Give each a different name, or leave them out{kept} name the other columns with {_LISTED}."
         if INDEX in odd:
             without = f"Leave it out {reader_argument('beside', [''])}, name the other columns with {_LISTED}"

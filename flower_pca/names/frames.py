@@ -30,8 +30,7 @@ def fields_of_frame(frame: Any, who: str) -> dict[str, Any]:
     unique = ColumnNames(tuple(clean_name(text_of_label(name)) for name in names), who).names
     if (whole := _values_of_one_dtype(frame)) is not None:
         return {"values": whole, "names": unique, "ids": _index_as_ids(frame)}
-    pairs = zip(unique, names, strict=True)
-    parts = {text: _numbers(frame[name]) for text, name in pairs}
+    parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     numbers = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in numbers}
     if not parts:
@@ -84,10 +83,7 @@ def _numbers(column: Any) -> Any:
     values = np.asarray(column.to_numpy())
     if values.dtype.kind in "fiub":
         return values
-    if values.dtype.kind in "OUST":
-        entries = values.tolist()
-    else:
-        entries = [str(column.dtype)]
+    entries = values.tolist() if values.dtype.kind in "OUST" else [str(column.dtype)]
     there = [entry for entry in entries if not is_missing(entry)]
     words = [entry for entry in there if not isinstance(entry, Real)]
     if words:

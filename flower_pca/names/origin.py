@@ -102,10 +102,7 @@ class Origin:
 
     def place_of_row(self, row: int) -> str:
         """Describe the place of a row by its file, and by its line or row in the file."""
-        if self.rows is None:
-            at = row
-        else:
-            at = int(self.rows[row])
+        at = row if self.rows is None else int(self.rows[row])
         for part in self.stretches:
             if at < part.n:
                 return part.place_of_row(at)

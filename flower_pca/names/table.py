@@ -384,7 +384,7 @@ def cells(
     normalize: float | None = None,
     log: bool = False,
 ) -> Table:
-    """Read the cells of an AnnData object as rows that simulate, fit and transform accept.
+    """Wrap an AnnData object, so that simulate, fit and transform accept its cells as rows.
 
     The names of genes become the names of the columns, the names of cells become the ids of the rows, and the columns
     of obs become label columns. Each site normalizes its cells without the other sites, because a cell is normalized

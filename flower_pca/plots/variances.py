@@ -124,9 +124,7 @@ def draw_scree(fig: style.Figure, result: PCAResult) -> None:
     ax.set_ylim(0.0, 1.12 * max(top, 1e-3))
     style.show_percent(ax)
     style.number_ticks(ax, len(ratio))
-    below = "component"
-    if known is None and result.is_pooled:
-        below = _draw_next_component(ax, result)
+    below = _draw_next_component(ax, result) if known is None and result.is_pooled else "component"
     if result.variance_errors_ is not None:
         below += "\nwhiskers hold 95 %"
     if result.noise_thresholds_ is not None:

@@ -98,10 +98,7 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
 
 def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> bytes:
     """Return the HTML file as bytes. If `reloads` is given, the browser reloads the page after this many seconds."""
-    if reloads is None:
-        again = ""
-    else:
-        again = f'<meta http-equiv="refresh" content="{reloads}">\n'
+    again = "" if reloads is None else f'<meta http-equiv="refresh" content="{reloads}">\n'
     body = f"<body>\n<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n"
     return (_HEAD.format(title=escape(title), again=again) + body).encode()
 

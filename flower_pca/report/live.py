@@ -90,10 +90,7 @@ class Live:
     def rest(self) -> None:
         """Update the page before a wait for rows, because the wait may be long."""
         newest = self._newest
-        if newest is None:
-            before = "No step is over yet."
-        else:
-            before = f"Step {newest.step} is over."
+        before = "No step is over yet." if newest is None else f"Step {newest.step} is over."
         self._write_page(f"The run waits for rows. {before}", self._reloads)
 
     def __exit__(
@@ -106,10 +103,7 @@ class Live:
 
     def _write_page(self, words: str, reloads: int | None, *, well: bool = True) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        if reloads is None:
-            again = ""
-        else:
-            again = f" It is loaded again every {reloads} s."
+        again = "" if reloads is None else f" It is loaded again every {reloads} s."
         parts = [
             html.paragraph(words, "ended ok" if well else "ended"),
             html.paragraph(f"This page was written at {now}.{again}", "how"),
@@ -162,10 +156,7 @@ def watching(*, events: Path | None, live: Path | None, title: str, resume: bool
     resume : bool
         Whether the run may continue from a checkpoint, so that its file of events may already exist.
     """
-    if events is None:
-        log = None
-    else:
-        log = Events(events, resume=resume)
+    log = None if events is None else Events(events, resume=resume)
     with nullcontext() if live is None else Live(live, title=title) as page:
         yield StepWatchers(log, page)
 

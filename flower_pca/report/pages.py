@@ -145,8 +145,7 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
         sizes = clients.row_counts(shards)
         figures = {key: [f"{sizes[key]:,}", f"{a:.4g}", f"{b:.4g}"] for key, a, b in
                    zip(known.clients, known.without, known.rest, strict=True)}  # fmt: skip
-        pairs = zip(lines, keys, strict=True)
-        lines = [line + figures[key] for line, key in pairs]
+        lines = [line + figures[key] for line, key in zip(lines, keys, strict=True)]
     head += ["variances along own components", "largest weights in the first"]
     for line, key in zip(lines, keys, strict=True):
         own = result.local[key]

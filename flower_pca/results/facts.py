@@ -241,7 +241,7 @@ def with_tones(remarks: Iterable[Remark], *tones: Tone) -> list[Remark]:
 
 
 def _as_sentence(words: str) -> str:
-    return Sentence(f"{words[:1].upper()}{words[1:].rstrip('.')}.")
+    return Sentence(f"{labels.capitalize(words.rstrip('.'))}.")
 
 
 def _html_row(tag: str, cells: Sequence[str]) -> str:

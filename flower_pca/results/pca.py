@@ -128,8 +128,9 @@ class PCAResult:
     site_share_ : ndarray of shape (k,) or None
         The share of each component's variance between sites, which is eta squared in an analysis of variance of the
         scores by site. None if the server cannot compute it: with masks, noise or max_share, for robust, personalized
-        and sparse components, and for very many sites with many columns. Also None with adjust="site" and with
-        harmonize, because the means of each site were estimated from its own rows.
+        and sparse components, for very many sites with many columns, and if `wire` leaves too few bits for a small
+        component. Also None with adjust="site" and with harmonize, because the means of each site were estimated from
+        its own rows.
     sites_ : int or None
         The number of sites that `site_share_` compares, or None.
     explained_names_ : tuple of str

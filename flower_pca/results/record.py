@@ -67,7 +67,7 @@ class ClientStep:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """The record of a completed step.
+    """The record of a completed tracking step.
 
     Attributes
     ----------

@@ -109,9 +109,7 @@ def table_of_features(
     d = joint.d - len(covariates.names)
     if moves is None:
         return replace(table if names is None else table.pick(names), texts={}, coded=())
-    fill = frame.fill
-    if frame.own and joint.missing:
-        fill = joint.local_means()[:d]
+    fill = joint.local_means()[:d] if frame.own and joint.missing else frame.fill
     return Table(AdjustedRows(joint, d, moves, fill), names)
 
 

@@ -317,15 +317,26 @@ def product_in_frame(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
 
 
 def _add_product(total: Array, S: Any, Y: Array) -> None:
-    """Add S'Y to a sum. A large sum is updated in place, because a temporary matrix would double the time."""
-    if total.size >= _LARGE and isinstance(S, np.ndarray) and S.flags.c_contiguous and S.dtype == Y.dtype == np.float64:
+    """Add S'Y to a sum. A large sum is updated a few columns of S at a time.
+
+    A temporary matrix as large as the sum, or one call of BLAS that adds to all of it, takes up to twice as long.
+    """
+    if not (
+        total.size >= _LARGE and isinstance(S, np.ndarray) and S.flags.c_contiguous and S.dtype == Y.dtype == np.float64
+    ):
+        total += np.asarray(S.T @ Y)
+    elif min(Y.shape) == 1:
         # BLAS stores matrices by columns, so all matrices are transposed here.
         load_blas().dgemm(1.0, Y.T, S.T, beta=1.0, c=total.T, trans_b=True, overwrite_c=True)
     else:
-        total += np.asarray(S.T @ Y)
+        product = np.empty((_STRIPE, Y.shape[1]))
+        for start in range(0, len(total), _STRIPE):
+            part = total[start : start + _STRIPE]
+            part += np.matmul(S[:, start : start + _STRIPE].T, Y, out=product[: len(part)])
 
 
-_LARGE: Final = 2**18  # A sum of products with at least this many entries is updated in place.
+_LARGE: Final = 2**18  # A sum of products with at least this many entries is updated in stripes.
+_STRIPE: Final = 1024  # the number of rows of such a sum that are updated at a time
 _NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
 _BYTE: Final = 255  # the largest number that a byte holds
 # If blocks in both directions take as much traffic as X'X within this many rounds, `auto` will probably request X'X.
@@ -418,7 +429,7 @@ def product_and_moments(
         squares += np.einsum("ij,ij->j", D, D)
         if Z.shape[1]:
             rows = D.astype(dtype, copy=False)
-            total += rows.T @ (rows @ Z)
+            _add_product(total, rows, rows @ Z)
     seen = n if count is None else count
     rest = left / np.maximum(seen, 1)
     if count is None:

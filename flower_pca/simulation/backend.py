@@ -315,9 +315,7 @@ class InProcessTransport:
         return self._answer(i, message, self.clients[i].select(message.frame.names))
 
     def _answer(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
-        arrays = message.arrays
-        if message.personal:
-            arrays = message.arrays_for(i)
+        arrays = message.arrays_for(i) if message.personal else message.arrays
         up, self.memories[i] = client_half.answer(
             message.stage,
             arrays,

@@ -237,9 +237,7 @@ def _sums_over_rows(
     mean[d:last] = move.mean
     fill = None if frame.fill is None else np.concatenate([frame.fill, np.zeros(p)])
     joint = data.joint_in(Frame(mean, None, fill, own=frame.own))
-    off = joint.moments().sums_in_frame(joint.frame)[0]
-    if covariates.within:
-        off = np.zeros(d + p)
+    off = np.zeros(d + p) if covariates.within else joint.moments().sums_in_frame(joint.frame)[0]
     sums = off @ block
     G = block.T @ joint.matmat(block, reuse=1).astype(np.float64) - np.outer(sums, sums) / data.n
     # The sums of the columns are taken about 0, because not all sites know the common mean.

@@ -337,7 +337,7 @@ def _require_whole_rows(data: LocalData) -> None:
         names = labels.column_names(data.frame.names, data.d)
         columns = enumeration(name for name, count in zip(names, seen, strict=True) if count < data.n)
         raise DataError(
-            f"{data.who[:1].upper()}{data.who[1:]} has missing values in {columns}, but harmonizing needs complete "
+            f"{labels.capitalize(data.who)} has missing values in {columns}, but harmonizing needs complete "
             "rows. Impute missing values before the run, or leave out incomplete rows."
         )
 
@@ -350,7 +350,7 @@ def _site_sums(data: LocalData, q: int) -> Arrays:
     d, joint = data.d, data if data.frame.covariates is None else data.joint_in(Frame())
     if joint.n < LEAST_ROWS:
         raise DataError(
-            f"{data.who[:1].upper()}{data.who[1:]} has fewer than {LEAST_ROWS} rows, which are too few to estimate its "
+            f"{labels.capitalize(data.who)} has fewer than {LEAST_ROWS} rows, which are too few to estimate its "
             "variances reliably. Leave this site out, or wait until it has 10 rows."
         )
     units = np.zeros((joint.d, q))

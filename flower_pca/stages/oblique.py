@@ -63,7 +63,7 @@ class Oblique(AsksForProduct, Stage[ObliqueState]):
         widths = range(Z.shape[1] + 1)
         spans = [_trace_within(Z[:, :j], cross[:j, :j]) for j in widths]
         quotients = np.diag(cross) / np.sum(Z * Z, axis=0)
-        residuals = np.hypot(linalg.column_norms(Y - Z * quotients), model.product_errors(quotients))
+        residuals = np.hypot(linalg.column_norms(Y - Z * quotients), model.product_errors(Z, quotients))
         values = np.maximum(np.diff(spans), 0.0)
         left = {**model.left, CROSS: cross}
         return replace(model, basis=Z, product=Y, values=values, residuals=residuals, left=left)

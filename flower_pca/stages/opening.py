@@ -53,10 +53,7 @@ def require_size(data: Any, moments: Moments) -> None:
     the rows are. Otherwise, a server could measure the rows by sending larger and larger blocks until the
     error occurs.
     """
-    if data.dtype == np.float32:
-        largest = _LARGEST_SINGLE
-    else:
-        largest = _LARGEST
+    largest = _LARGEST_SINGLE if data.dtype == np.float32 else _LARGEST
     # The squared mean is included, because a single row has no sum of squares about its own mean.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = moments.m2 + moments.n * moments.mean**2
@@ -178,9 +175,7 @@ def _refuse_columns(what: str, bad: Array, advice: str, end: str, names: Sequenc
     columns = np.flatnonzero(bad).tolist()
     if not columns:
         return
-    which = "them"
-    if len(columns) == 1:
-        which = "it"
+    which = "it" if len(columns) == 1 else "them"
     named = names_in_brief([str(j) if names is None else names[j] for j in columns])
     noun = labels.pluralize(len(columns), "column")
     remedy = f"{advice}{which}{end}"

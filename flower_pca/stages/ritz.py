@@ -94,7 +94,7 @@ def _unseen_error(Z: Array, values: Array, model: Model) -> Array:
     rounding errors add up, so the error of C z is about u sqrt(trace(C) sum_l C_ll z_l^2).
     """
     if model.covariance is None:
-        return model.product_errors(values)
+        return model.product_errors(Z, values)
     diagonal = np.maximum(np.diagonal(model.covariance), 0.0)
     rounded = model.rounding * np.sqrt(diagonal.sum()) * np.sqrt(diagonal @ (Z * Z))
     return np.asarray(np.hypot(rounded, model.mask_noise) + model.shifted + model.noise)

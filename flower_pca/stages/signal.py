@@ -456,9 +456,7 @@ def _with_next_message(state: SignalState) -> SignalState:
         return replace(state, thresholds=thresholds, found=True)
     if first >= most:  # No directions are left for noise.
         return replace(state, counted=max(most, 1), found=True)
-    room = _RANKS
-    if state.search is None:
-        room = max(1, ROOM // (DRAWS * _count_of_pairs(d)))
+    room = max(1, ROOM // (DRAWS * _count_of_pairs(d))) if state.search is None else _RANKS
     ranks = range(first, first + min(room, most - first))
     C = _known_covariance(state)
     made = [weighted_basis(C, rank) for rank in ranks]

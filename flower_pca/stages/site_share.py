@@ -31,6 +31,8 @@ _LEVEL: Final = 0.001  # the significance level of the F tests for all component
 _LEAST: Final = 0.1  # Smaller shares of a component's variance do not matter, even if they are significant.
 NOTHING: Final = 64.0 * np.finfo(float).eps  # A sum of squares up to this share of the first is a rounding error.
 _ROUNDING: Final = 1e-9  # the amount by which a share may exceed 1 because of rounding
+# Messages of few bits may change a component's sum of squares by this share. With a larger error, no share is reported.
+_ROUNDED: Final = 0.05
 
 
 def with_site_share(model: Model) -> Model:
@@ -39,8 +41,8 @@ def with_site_share(model: Model) -> Model:
     The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s of
     the sites and the mean m of all rows, in the frame. The share cannot be computed under masks or noise,
     because the server sees no site's mean. Nor can it be computed if `max_share` gives sites other weights
-    than their rows, or if every site has a single row. If each site's own means were subtracted, the share
-    would be 0 without any meaning.
+    than their rows, if every site has a single row, or if numbers of few bits on the network leave too little
+    of a small component. If each site's own means were subtracted, the share would be 0 without any meaning.
     """
     if SITE_SUMS not in model.sites or (model.counted is not None and model.counted.weights):
         return model
@@ -56,6 +58,9 @@ def with_site_share(model: Model) -> Model:
     between = rows @ (means - mean) ** 2
     within_frame = model.values[: model.k] - n * mean**2
     varies = within_frame > NOTHING * float(model.values[0])  # Other shares would consist of rounding errors.
+    errors = model.product_errors(model.columns[:, : model.k], model.values[: model.k])
+    if model.block_rounding and (errors > _ROUNDED * within_frame).any():
+        return model
     share = np.where(varies, between / np.where(varies, within_frame, 1.0), 0.0)
     if (share > 1.0 + _ROUNDING).any():  # Different rows have answered the opening and the last message.
         return model

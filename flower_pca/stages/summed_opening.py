@@ -141,9 +141,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
                 f"The noisy estimate of the number of rows is {n}, but at least 2 rows are needed. Use more rows, or a "
                 "larger epsilon."
             )
-        mean = np.zeros(d)
-        if state.sums:
-            mean = v[1 : d + 1] * R / n
+        mean = v[1 : d + 1] * R / n if state.sums else np.zeros(d)
         squares = v[1 + d * state.sums :] * R**2
         scale = None
         # A variance below the noise level is raised to the noise level.

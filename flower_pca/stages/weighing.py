@@ -122,8 +122,7 @@ class _CollectedAnswers:
         off = np.where(self.seen > 0.0, self.mean - mean, 0.0)
         weighted = (weights * self.n)[:, None]
         between = off.T @ (weighted * (off @ block))
-        weighted_replies = zip(weights, self.replies, strict=True)
-        within = sum(w * reply["product"] for w, reply in weighted_replies)
+        within = sum(w * reply["product"] for w, reply in zip(weights, self.replies, strict=True))
         return np.asarray(within + between)
 
 

@@ -150,9 +150,7 @@ class _ExchangeInFlight:
         If none have arrived, give up the nodes whose time is over.
         """
         before, began = len(self._due), time.monotonic()
-        polls = [list(self._sent)]
-        if self.large:
-            polls = [[identity] for identity in self._sent]
+        polls = [[identity] for identity in self._sent] if self.large else [list(self._sent)]
         for identities in polls:
             answered = self._call_and_wait(partial(self._grid.pull_messages, identities), self._store_replies)
             if answered and len(self._due) < before:

@@ -158,9 +158,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
                     "fraction and fraction_train are two names for one setting, but both are given. Keep one of them."
                 )
             keywords["fraction"] = fraction
-        least = NodeSettings.min_nodes
-        if isinstance(algorithm, PCAConfig):
-            least = algorithm.min_nodes
+        least = algorithm.min_nodes if isinstance(algorithm, PCAConfig) else NodeSettings.min_nodes
         config = assembly.config(algorithm, **keywords)
         node_settings = NodeSettings.of(nodes, min_nodes=least)
         self.config = config = replace(config, min_nodes=node_settings.min_nodes)

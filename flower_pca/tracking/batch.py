@@ -130,9 +130,7 @@ def resumed_memory(memory: Arrays, data: Stream) -> Arrays:
     taken = data.rows_for_step(step, NO_CURSOR)
     before = int(memory.get("before", 0))
     batch = memory.get("Y", np.zeros((0, 0)))[before:]
-    rows = batch[:0]
-    if taken.rows is not None:
-        rows = taken.rows
+    rows = taken.rows if taken.rows is not None else batch[:0]
     if not np.array_equal(rows, batch, equal_nan=True):
         raise ConfigError(
             f"The checkpoint belongs to a run with different rows at {data.who}, step {step}. Give the rows of that "
@@ -179,10 +177,7 @@ def _product_and_counts(arrays: Arrays, memory: Arrays, widest: Widest | None) -
     if "Y" not in memory:
         # A client without rows may not know the number of columns.
         d, width = shape_of_product(arrays)
-        if d is None or width is None:
-            S = np.zeros((0, int(arrays["width"])))
-        else:
-            S = np.zeros((d, width))
+        S = np.zeros((0, int(arrays["width"]))) if d is None or width is None else np.zeros((d, width))
         # The answer has all names, because answers are summed. `left` is needed to decide whether the run ends.
         answer = {"S": S, **{name: np.array(0.0) for name in COUNTS}, "left": memory["left"]}
         if "columns" in arrays:
@@ -198,8 +193,7 @@ def _product_and_counts(arrays: Arrays, memory: Arrays, widest: Widest | None) -
     S = L.T @ (L @ B)
     if outside:
         S = linalg.complement(S, arrays["P"])
-    counts = zip(_MEASURED, memory["counts"], strict=True)
-    numbers = {name: np.array(value) for name, value in counts}
+    numbers = {name: np.array(value) for name, value in zip(_MEASURED, memory["counts"], strict=True)}
     answer = {"S": S, **numbers, "left": memory["left"]}
     if "columns" in arrays:
         answer |= dict(zip(BY_COLUMN, memory["columns"], strict=True))
@@ -257,9 +251,7 @@ def keeping_each(merge: Merge) -> Merge:
 
     def merge_each(total: Any, client: int, reply: Arrays) -> Any:
         both = merge(total, client, reply)
-        each = {}
-        if total is not None:
-            each = total["each"]
+        each = total["each"] if total is not None else {}
         each[client] = tuple(float(reply[name]) for name in COUNTS)
         return {**both, "each": each}
 

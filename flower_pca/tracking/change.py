@@ -189,9 +189,7 @@ class QuietDistribution:
             return replace(self, after=after)
         known = replace(self, after=None)
         if np.median(after) > level:
-            older = self.quiet
-            if self.older is not None:
-                older = self.older
+            older = self.older if self.older is not None else self.quiet
             return replace(known, quiet=after, older=older)
         return known.with_values(*after)
 

@@ -228,9 +228,7 @@ def _rises_and_falls(columns: Array, earlier: ColumnsSeen) -> tuple[Array, Array
     fall_of_all = np.fmin(fall, earlier.been[0] - highest - slack)
     back = (rise > RISE) & (rise_of_all <= RISE)
     back |= (fall > FALL) & (fall_of_all <= FALL)
-    returns = np.zeros(len(rise))
-    if len(earlier.returns):
-        returns = earlier.returns
+    returns = earlier.returns if len(earlier.returns) else np.zeros(len(rise))
     often = returns >= _RETURNS
     rises = np.where(often, rise_of_all, rise)
     falls = np.where(often, fall_of_all, fall)

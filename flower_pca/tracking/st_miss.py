@@ -77,9 +77,7 @@ def fill_missing(
         Y[outliers] = 0.0
         # `gaps.fit_rows` needs positions in ascending order, and `union1d` returns sorted positions.
         missing_positions = np.union1d(missing_positions, np.flatnonzero(outliers))
-    columns = None
-    if "columns" in arrays:
-        columns = sums_by_column(Y, missing_positions)
+    columns = sums_by_column(Y, missing_positions) if "columns" in arrays else None
     A, deficient = gaps.fit_rows(P, Y, missing_positions)
     rows = A @ P.T
     Y.ravel()[missing_positions] = rows.ravel()[missing_positions]
@@ -169,7 +167,7 @@ _RADIUS: Final = 1.0 / 15.0  # xi, as a share of the smallest outlier
 
 @dataclass(frozen=True, kw_only=True)
 class RobustTracking(Tracker):
-    """Follow the subspace of rows that keep arriving, with missing values and single values that are far off.
+    """Follow the subspace of rows that keep arriving, with missing values and outlying entries.
 
     This is STMiss for rows with a sparse, unknown set of corrupted entries: y_t = l_t + g_t where observed.
 

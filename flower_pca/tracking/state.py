@@ -63,9 +63,7 @@ class TrackedStep:
     @classmethod
     def from_vector(cls, line: Array, r: int, *, monitored: bool = False) -> TrackedStep:
         """Restore a step with r components from the vector of numbers that `to_vector` returned."""
-        more = 0
-        if monitored:
-            more = 1 + NAMED
+        more = 1 + NAMED if monitored else 0
         ends = np.cumsum([len(FIGURES), more, r])
         figures, change, values, basis = np.split(line, ends)
         figure = dict(zip(FIGURES, figures.tolist(), strict=True))

@@ -280,9 +280,7 @@ class Tracker(Stage[TrackState]):
     def status(self, state: TrackState) -> Status | None:
         if not state.ended:
             return None
-        why = "as many as asked for"
-        if state.steps is None:
-            why = "no client has more rows"
+        why = "no client has more rows" if state.steps is None else "as many as asked for"
         return Status(Outcome.DONE, f"{labels.count(self.rounds(state), 'step')}, {why}")
 
     def metrics(self, state: TrackState) -> dict[str, float]:

@@ -253,8 +253,7 @@ class ColumnsResult(PCAResult):
                 f"transform needs one table from each of the {self.parties_} parties, with the same people, but {got}. "
                 "Give one such table for each party."
             )
-        tables_of = zip(X, tables, strict=True)
-        parts = [self.loadings(party).transform(table) for party, table in tables_of]
+        parts = [self.loadings(party).transform(table) for party, table in zip(X, tables, strict=True)]
         if tables[0].ids is None:
             return np.asarray(np.sum(parts, axis=0))
         orders = [order_of_ids(table.ids or (), "the rows given") for table in tables]

@@ -178,9 +178,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Serv
     names, columns = read_names("A message", config), None
     if SPLIT in config:
         columns = ColumnPreparation.from_text(config)
-    beside = None
-    if COVARIATES in config:
-        beside = Covariates.from_text(str(config[COVARIATES]), parts)
+    beside = Covariates.from_text(str(config[COVARIATES]), parts) if COVARIATES in config else None
     mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}

@@ -93,4 +93,11 @@ def _pairs(text: str, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 TABLE5: Final = {key: tuple(numbers) for key, *numbers in (line.split() for line in _TABLE5.split("\n") if line)}
 TABLE6: Final = _pairs(_TABLE6, TABLE6_METHODS)
+# Four deviations in Table 1 are not those that Table 6 prints of the same runs.
+TABLE1: Final = {
+    **TABLE6,
+    "acoustic": TABLE6["acoustic"] | {"WDA": "6.67e-03 (2.42e-03)"},
+    "combined": TABLE6["combined"] | {"UDA": "4.63e-02 (2.97e-03)"},
+    "covtype": TABLE6["covtype"] | {"OPT": "7.38e-03 (6.50e-04)", "sign": "6.23e-03 (4.70e-04)"},
+}
 TABLE7: Final = _pairs(_TABLE7, TABLE7_METHODS)

@@ -21,7 +21,7 @@ def second_moments_of(i):
 
 @pytest.mark.slow
 def test_one_left_out_tells_it_alone_unless_there_is_a_rule(tmp_path):
-    """The attack, as it works by default, and by the rule that docs/privacy.md names against it."""
+    """The attack, as it works by default, and by the rule that docs/attacks.md names against it."""
     nodes = signed(tmp_path / "default", SHARDS[:5])
     found = Sums(nodes).product(EVERYTHING) - Sums(nodes[1:]).product(EVERYTHING)
     assert error_of(found, second_moments_of(0)) < 1e-9

@@ -583,7 +583,54 @@ def people_in_latin(path):
     path.with_suffix(".fam").write_bytes(people.replace(b"p1", b"p\xe4"))
 
 
+def h5_with(change):
+    def make(path):
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            change(file)
+
+    return make
+
+
+def x_without_values(file):
+    del file["X"]
+    file.create_dataset("X", data=pytest.importorskip("h5py").Empty("f4"))
+
+
+def rows_in_blocks(file):
+    cells_by_rows(file, sp.csr_array(rows_of_site(0)).indices)
+    file["X"].attrs["encoding-type"] = "bsr_matrix"
+
+
+def no_columns(path):
+    pytest.importorskip("pyarrow.parquet").write_table(pytest.importorskip("pyarrow").table({}), path)
+
+
+def link_to_nothing(file):
+    file["X"] = pytest.importorskip("h5py").SoftLink("/nothing")
+
+
+RECORDS = np.zeros(3, dtype=[("a", float), ("b", float)])
 BAD = {
+    "endless cell": (
+        "x.csv",
+        written_text(f"a,b\n1,2\n3,{'4' * 200_000}\n"),
+        r"Line 3 of .*x\.csv has a cell of more than 131,072 characters",
+    ),
+    "endless quotation": (
+        "x.csv",
+        written_text('a,b\n1,2\n3,"4\n' + "5,6\n" * 50_000),
+        r"Line 3 of .*x\.csv has a cell of more than 131,072 characters\. .* close its quotation marks",
+    ),
+    "records": ("x.npy", lambda path: np.save(path, RECORDS), "are records with 2 fields, .* Save each field"),
+    "parquet without columns": ("x.parquet", no_columns, "has no columns"),
+    "h5ad with an empty X": ("x.h5ad", h5ad_of(x_without_values), "has no X"),
+    "h5ad in another sparse format": (
+        "x.h5ad",
+        h5ad_of(rows_in_blocks),
+        "is a group of arrays, .*: data, indices and indptr",
+    ),
+    "h5 with a link to nothing": ("x.h5", h5_with(link_to_nothing), "has no array 'X'. It has none"),
+    "h5 of records": ("x.h5", h5_with(lambda file: file.update(X=RECORDS)), "store its 2 fields as columns"),
     "truncated gz": ("x.csv.gz", cut_gz, "ended before"),
     "gz that is none": ("x.csv.gz", written_text("a,b\n1,2\n"), "gzip"),
     "two tables in a zip": ("x.csv.zip", two_in_a_zip, "holds 2 files, but a zip file must hold one table. Unpack it"),
@@ -675,6 +722,14 @@ def test_files_that_can_only_be_read_whole_are_refused_beyond_the_memory_that_is
     with pytest.raises(DataError, match=r"can only be read whole\. Convert the file to parquet.*max_gb="):
         sources.table(f"{reader}(path='{tmp_path}/x{end}', max_gb=1e-7)")
     assert sources.table(f"{reader}(path='{tmp_path}/x{end}', max_gb=1)").shape == (N, 4)
+
+
+def test_a_lack_of_memory_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "x.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 999999999999 1\n1 1 5\n")
+    assert cli.main(["run", str(tmp_path / "x.mtx"), "--clients", "1", "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    assert "There is not enough memory (Unable to allocate" in said
 
 
 def test_a_sparse_matrix_is_refused_beyond_the_memory_that_is_allowed(tmp_path):

@@ -266,6 +266,20 @@ def damage(path, *, head=None, cut=0, bim=None, fam=None):
         ({"fam": lambda lines: [*lines[:-1], lines[0]]}, r"Lines 1 and 13 of .*a.fam name the same person"),
         ({"bim": lambda lines: ["1 rs0 0 1000\n", *lines[1:]]}, r"Line 1 of .*a.bim has 4 fields instead of 6"),
         ({"bim": lambda lines: []}, r"a.bim lists no variants"),
+        (
+            {"bim": lambda lines: ["CHR SNP CM BP A1 A2\n", *lines[1:]]},
+            r"Line 1 of .*a.bim has the position 'BP', but a position must be a whole number. Write the files again",
+        ),
+        # The ids of the two variants are equal, or different, or the variants have no position.
+        ({"bim": lambda lines: [*lines[:-1], lines[4]]}, r"Keep one of them, for example with plink2 --rm-dup"),
+        (
+            {"bim": lambda lines: [*lines[:-1], lines[4].replace("rs4", "rs-other")]},
+            r"with plink --list-duplicate-vars ids-only suppress-first, and then plink --exclude plink.dupvar",
+        ),
+        (
+            {"bim": lambda lines: ["0 rs0 0 0 A G\n", "0 rs1 0 0 A G\n", *lines[2:]]},
+            r"Lines 1 and 2 of .*a.bim are the same variant, 0:0:A:G. Leave out .* with plink2 --not-chr 0",
+        ),
     ],
 )
 def test_bad_files_are_refused_in_a_sentence(tmp_path, how, said):

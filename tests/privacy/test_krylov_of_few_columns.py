@@ -1,4 +1,4 @@
-"""What runs of krylov reveal with few columns and with many, as docs/privacy.md says it."""
+"""What runs of krylov reveal with few columns and with many, as docs/privacy.md and docs/data-protection.md say it."""
 
 import numpy as np
 import pytest
@@ -18,6 +18,13 @@ def test_with_sixty_columns_the_server_knows_all_numbers_of_c_after_nine_message
     assert {leak.message for leak in seen.leaks if leak.numbers == leak.unknowns} == {9}
     assert all(leak.numbers == leak.unknowns == 1830 for leak in seen.leaks if leak.message == 9)
     assert len(seen.result.history) == 9
+
+
+def test_with_ten_columns_the_server_knows_all_numbers_of_c_after_two_messages():
+    X = problems.synthetic(800, problems.geometric(10, 1.2), seed=0)
+    seen = audit("krylov", problems.evenly(X, 3), n_components=3)
+    assert all(leak.numbers == leak.unknowns for leak in seen.leaks if leak.message == 2)
+    assert all(leak.exact < 1e-9 for leak in seen.leaks if leak.message == 2)
 
 
 def test_with_many_columns_a_run_is_far_shorter_than_it_would_take():

@@ -48,7 +48,8 @@ SHARE = "^max_share must be "
 PRODUCTS = "does not support max_share, because its answers are not sums of products. Use krylov, ssi"
 WITH_SHARE = "does not support|cannot be combined with"
 SAMPLED = (
-    "does not support mask together with fraction, because it still counts the last answers of absent clients. Use ssi,"
+    "does not support mask together with fraction, "
+    "because clients that do not answer still count with their last answer. Use ssi,"
 )
 
 FRACTION = "does not support fraction, because the same clients must answer in every round. Use ssi,"
@@ -207,7 +208,7 @@ SIMULATE = [
     *[
         Refused(
             {"algorithm": name, "channel": AIR},
-            f"^{name} does not support channel, because it is not made for the air channel",
+            f"^{name} does not support channel, because it is not designed for a noisy channel",
         )
         for name in registry.ALGORITHMS
         if name not in ("krylov", "ssi", "fed_oapm")

@@ -162,7 +162,7 @@ TOGETHER = [
     *[
         Refused(
             {"algorithm": name, "channel": "air(noise_std=1.0)"},
-            "does not support channel, because it is not made for the air channel. Use krylov, ssi or",
+            "does not support channel, because it is not designed for a noisy channel. Use krylov, ssi or",
         )
         for name in ("uda", "faps", "covariance", "median_pca", "consensus_rpca")
     ],

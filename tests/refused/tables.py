@@ -147,15 +147,22 @@ LOCAL = [
         Refused(
             {"X": X},
             "^The data of client 2 must be a two-dimensional array of real numbers with one row per sample. This one "
-            f"has {got}. Convert it first: for example, x[:, None] turns a vector into a column.",
+            f"has {got}",
             DataError,
         )
         for X, got in (
-            (np.zeros(3), "1 dimension and dtype float64"),
-            (np.float64(3.0), "0 dimensions and dtype float64"),
-            (np.zeros((2, 3, 4)), "3 dimensions and dtype float64"),
-            (np.zeros((2, 2), dtype=complex), "2 dimensions and dtype complex128"),
-            (np.array([["a", "b"]]), "2 dimensions and dtype <U1"),
+            (
+                np.zeros(3),
+                "1 dimension and dtype float64. Convert it first: for example, x[:, None] turns a vector into a",
+            ),
+            (np.float64(3.0), "0 dimensions and dtype float64. Convert it first."),
+            (
+                np.zeros((2, 3, 4)),
+                "3 dimensions and dtype float64. Convert it first: for example, x.reshape(len(x), -1) makes a row of",
+            ),
+            (np.zeros((2, 2), dtype=complex), "2 dimensions and dtype complex128. Convert it first."),
+            (np.array([["a", "b"]]), "2 dimensions and dtype <U1. Convert it first."),
+            (np.zeros((2, 2), dtype=[("a", float)]), ".*Convert it first: for example, store its 1 field as columns"),
             (np.array([[1, None]]), "2 dimensions and dtype object"),
             (sp.coo_array(np.ones(3)), "1 dimension and dtype float64"),
             (sp.csr_array(np.eye(2) * 1j), "2 dimensions and dtype complex128"),

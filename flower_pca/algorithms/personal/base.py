@@ -86,9 +86,7 @@ class StartIteration(BlockLanczos):
         The answer is the client's top components, or the projection of B onto them. If `say` is False, the
         client has weight 0.
         """
-        w = 0.0
-        if send_projector:
-            w = client_weight(arrays, data)
+        w = client_weight(arrays, data) if send_projector else 0.0
         if "B" not in arrays:
             V, values = data.leading_eigenpairs(held_out.directions_to_send(arrays, data))
             E = V.astype(np.float64)

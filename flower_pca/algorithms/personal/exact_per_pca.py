@@ -364,9 +364,7 @@ class ExactPerPCA(Personalized[ExactState]):
         steps = int(arrays["steps"])
         w = client_weight(arrays, data)
         own, chosen = held_out.choose_number(arrays, data, memory)
-        span = deflation.WHOLE
-        if steps:
-            span = deflation.span_of_rows(data, U.shape[1] + own, memory)
+        span = deflation.span_of_rows(data, U.shape[1] + own, memory) if steps else deflation.WHOLE
         # If the previous U was rejected, the client starts from its V of the message before the rejected U.
         start = memory.get("before" if arrays.get("back") else "V")
         V = deflation.local_basis(data, U, own, steps=steps, start=start, span=span)
@@ -457,9 +455,7 @@ class ExactPerPCA(Personalized[ExactState]):
         return metrics
 
     def finish(self, state: ExactState, model: Model) -> Model:
-        U = state.U
-        if np.isfinite(state.best):
-            U = state.known
+        U = state.known if np.isfinite(state.best) else state.U
         return replace(
             model, basis=U, product=None, left=self.closing_arrays(state, exact=True, steps=self.local_steps)
         )

@@ -309,8 +309,7 @@ def sentence_on_numbers(counts: Array) -> str:
 def largest_choice(counts: Array) -> int:
     """Return the largest number that a client has chosen, or the maximum number if no choice is known."""
     chosen = [*range(len(counts) - 1), FEW]
-    pairs = zip(chosen, counts, strict=True)
-    there = [number for number, clients in pairs if round(clients) >= 1]
+    there = [number for number, clients in zip(chosen, counts, strict=True) if round(clients) >= 1]
     return max(there, default=len(counts) - 2)
 
 

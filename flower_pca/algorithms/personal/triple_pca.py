@@ -640,7 +640,5 @@ class TripleClosing(PersonalClosing):
             "loud": np.array(float(np.mean(total["noise"])) / (float(total["loudness"]) ** 2 or 1.0)),
         }
         # The mean of the rows is computed without outliers, and `offset` is n times its squared length.
-        offset = 0.0
-        if not model.center:
-            offset = float(np.sum(total["sums"] ** 2)) / model.n
+        offset = float(np.sum(total["sums"] ** 2)) / model.n if not model.center else 0.0
         return replace(done, left=left, trace=float(total["squares"]), offset=offset)

@@ -176,10 +176,7 @@ class DCFPCA(Robust[DCFState]):
             checks.number("eta of dcf_pca", self.eta, least=1e-12)
 
     def start(self, model: Model) -> DCFState:
-        if self.init == "random":
-            U = start_block(model)
-        else:
-            U = model.power_start() * np.sqrt(model.d)
+        U = start_block(model) if self.init == "random" else model.power_start() * np.sqrt(model.d)
         if self.step == "scaled" and self.sigma is not None:
             U = scale_start(U, self.sigma)
         rms, progress = root_mean_square(model), Progress.begin(self.tol, model)
@@ -261,9 +258,7 @@ class DCFPCA(Robust[DCFState]):
         moved = float(step) / (float(size) or 1.0)
         # `reach` is the length of a step as a share of the distance to the minimum.
         reach = float(total["reach"] / total["weight"])
-        error = np.inf
-        if reach > 0.0:
-            error = moved / min(1.0, reach)
+        error = moved / min(1.0, reach) if reach > 0.0 else np.inf
         return replace(state, U=U, progress=state.progress.step(error))
 
     def status(self, state: DCFState) -> Status | None:

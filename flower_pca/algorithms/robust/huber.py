@@ -130,9 +130,7 @@ def recover(
     for _ in range(_MOST_THRESHOLDS):
         if threshold <= lam:
             break
-        ridge = 0.0
-        if lam > 0.0:
-            ridge = rho * threshold / lam
+        ridge = rho * threshold / lam if lam > 0.0 else 0.0
         regression = Regression(U, threshold, ridge, cut)
         V, _ = regression.take_steps(X, V, _STEPS, left_out)
         threshold = max(lam, _THRESHOLD_FACTOR * threshold)

@@ -386,9 +386,7 @@ def _keep_components(attempt: Attempt, r: int) -> Attempt:
 
 def _threshold_factor(attempt: Attempt, problem: Problem) -> float:
     """Return the factor by which this round lowers the threshold of columns that are estimated again."""
-    factor = _SLOW_FACTOR
-    if attempt.level <= _LOW_LEVEL * problem.sigma:
-        factor = _FAST_FACTOR
+    factor = _FAST_FACTOR if attempt.level <= _LOW_LEVEL * problem.sigma else _SLOW_FACTOR
     return float(factor**attempt.share)
 
 

@@ -247,9 +247,7 @@ def judge(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], wea
     predicted = near and share >= CLEAN and clean_hidden >= (share - slack) * unseen
     several = error <= SMALL * problem.sigma and attempt.has_correlation(problem)
     freedoms = attempt.p * (problem.n + problem.d - attempt.p)
-    structure = 0.0
-    if attempt.noise > 0.0:
-        structure = attempt.left[0]
+    structure = attempt.left[0] if attempt.noise > 0.0 else 0.0
     return Verdict(
         rank=attempt.p,
         error=error / problem.sigma,

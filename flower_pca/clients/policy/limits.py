@@ -208,9 +208,7 @@ def check_numbers(request: wire.ServerRequest) -> None:
     """Refuse a message with numbers that no strategy sends, before the node uses them."""
     for name, a in {**request.all_arrays, **request.frame.arrays}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
-            got = "NaN or infinite entries"
-            if a.dtype.kind not in "fiub":
-                got = f"dtype {a.dtype}"
+            got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
             raise ProtocolError(
                 f"The array {name} of the server's message has {got}, but must have real, finite numbers. "
                 f"{OTHER_SERVER}"

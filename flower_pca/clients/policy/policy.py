@@ -63,9 +63,7 @@ class Policy:
 
     def _check_algorithm(self, request: wire.ServerRequest) -> None:
         """Require that the rules allow the named algorithm, and the algorithms that the stage belongs to."""
-        inner = None
-        if request.stage == messages.STAGE:
-            inner = messages.inner_stage(request.arrays)
+        inner = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else None
         stage = inner or request.stage
         owners, named = registry.algorithms_of_stage(stage), set(request.algorithm.split("+"))
         algorithms = named | ({stage} & set(registry.EXTRA_STAGES))

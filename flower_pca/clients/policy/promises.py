@@ -127,7 +127,5 @@ def _is_stricter(name: str, value: Any, set_by: Any) -> bool:
 
 def any_compares_rows(names: Any) -> bool:
     """Return whether at least one of these algorithms compares rows."""
-    listed = names
-    if isinstance(names, str):
-        listed = [names]
+    listed = [names] if isinstance(names, str) else names
     return any(registry.STAGES[name].by_row for name in listed)

@@ -346,7 +346,7 @@ def test_a_piece_of_sparse_rows_is_not_in_memory_any_more_when_the_next_one_is_r
         before.append(weakref.ref(piece))
         return piece
 
-    monkeypatch.setattr(CompressedRows, "_between", watched)
+    monkeypatch.setattr(CompressedRows, "_stored_between", watched)
     Z = np.eye(rows.shape[1])
     product_in_frame(rows.pieces(), Z, Frame())
     assert len(before) > 2
@@ -412,7 +412,7 @@ def test_of_sparse_rows_in_a_file_one_piece_at_a_time_is_in_memory(tmp_path, mon
         read.append(weakref.ref(piece := between(*args)))
         return piece
 
-    monkeypatch.setattr(compressed.CompressedRows, "_between", noted)
+    monkeypatch.setattr(compressed.CompressedRows, "_stored_between", noted)
     opened = compressed.CompressedRows.from_group(h5py.File(tmp_path / "x.h5")["X"])
     order = np.random.default_rng(0).permutation(30)
     pieces = compressed.with_sparse_columns(opened, order).pieces()

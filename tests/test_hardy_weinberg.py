@@ -36,7 +36,7 @@ COUNTS = [(10, 30, 60), (60, 30, 10), (100, 0, 0), (99, 1, 0), (50, 0, 50), (0, 
 
 def test_p_values_are_those_of_exact_whole_numbers():
     X = np.stack([column(*counts) for counts in COUNTS], axis=1)
-    found = p_values(LocalData(X).observed(), "site")
+    found = p_values(LocalData(X).observed_moments(), "site")
     np.testing.assert_allclose(found, [by_hand(*counts) for counts in COUNTS], rtol=1e-9)
     plinks = [0.0588581, 0.0588581, 1, 1, 1.11422e-30, 1.51139e-29, 2.65401e-06, 1]  # by plink2 --hardy
     np.testing.assert_allclose(found, plinks, rtol=5e-6)
@@ -44,7 +44,7 @@ def test_p_values_are_those_of_exact_whole_numbers():
 
 def test_people_without_a_value_do_not_count():
     X = np.stack([column(10, 30, 55, gaps=5), column(40, 20, 10, gaps=30), column(0, 0, 0, gaps=100)], axis=1)
-    found = p_values(LocalData(X, missing=True).observed(), "site")
+    found = p_values(LocalData(X, missing=True).observed_moments(), "site")
     np.testing.assert_allclose(found, [by_hand(10, 30, 55), by_hand(40, 20, 10), 1.0], rtol=1e-9)
 
 
@@ -69,7 +69,7 @@ def test_many_people_are_tested_by_what_has_weight():
 def test_other_values_than_counts_are_refused():
     X = np.array([[0.5, 1.0], [0.0, 2.0], [1.0, 0.0]])
     with pytest.raises(DataError, match=r"needs allele counts of 0, 1 or 2, but 1 column of site holds other values"):
-        p_values(LocalData(X).observed(), "site")
+        p_values(LocalData(X).observed_moments(), "site")
 
 
 NAMES = tuple(f"1:{1000 + j}:A:G" for j in range(20))
@@ -95,7 +95,7 @@ def test_variants_that_fail_at_one_site_are_left_out_and_mixed_populations_are_n
     assert set(NAMES) - set(result.feature_names_in_) == out
     words = "2 of 20 variants were left out: 2 out of Hardy-Weinberg equilibrium (p < 1e-06) at one site or more"
     assert words in result.decisions
-    together = p_values(LocalData(np.vstack(sites)).observed(), "all")
+    together = p_values(LocalData(np.vstack(sites)).observed_moments(), "all")
     assert (together < 1e-6).sum() > 10  # which is why there is no test of all people
 
 

@@ -141,7 +141,7 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
             grid.sent.clear()
 
     monkeypatch.setattr(Nodes, "read_answer", keep)
-    monkeypatch.setattr(tally.AnswerCollector, "_check_in", look)
+    monkeypatch.setattr(tally.AnswerCollector, "_process_reply", look)
     monkeypatch.setattr(memory, "LARGE", 0)
     grid.on_pull = pull
     grid.delay = lambda message: 20 * [grid.node(i) for i in range(len(SHARDS))].index(message.metadata.dst_node_id)
@@ -160,7 +160,7 @@ def test_replies_to_large_messages_are_fetched_one_at_a_time(monkeypatch):
             held.append(len(grid._ready))
         merge(self, reply, position)
 
-    monkeypatch.setattr(tally.AnswerCollector, "_check_in", look)
+    monkeypatch.setattr(tally.AnswerCollector, "_process_reply", look)
     monkeypatch.setattr(memory, "LARGE", 0)
     result = strategies.SSI(n_components=2, max_rounds=3).fit(grid)
     assert held == [4, 3, 2, 1, 0] * (len(held) // 5)

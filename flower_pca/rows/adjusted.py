@@ -148,7 +148,7 @@ def local_adjustment(data: Any) -> dict[str, Array]:
     if covariates.sigma is not None:
         effect = moves.effect(joint.in_frame(Frame()), data.d, covariates)
         return {SITE_LOCATION: effect.location, SITE_SCALE: effect.scale}
-    means = np.asarray(joint.observed().mean, dtype=np.float64)
+    means = np.asarray(joint.observed_moments().mean, dtype=np.float64)
     return {SITE_MEAN: means[: data.d].copy(), SITE_COVARIATES: means[data.d : data.d + covariates.adjusted].copy()}
 
 

@@ -75,7 +75,7 @@ def test_no_path_and_no_cell_leaves_a_node(case, kind, tell, tmp_path):
 
 def test_an_error_that_nobody_foresaw_is_told_by_its_class(monkeypatch):
     node = Node(0, X)
-    monkeypatch.setattr(node.client._account, "weigh", lambda *given: (_ for _ in ()).throw(OSError("/Geheim")))
+    monkeypatch.setattr(node.client._account, "count_answer", lambda *given: (_ for _ in ()).throw(OSError("/Geheim")))
     _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
     assert metrics["refusal"] == UNABLE.format("OSError")
 

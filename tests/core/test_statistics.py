@@ -179,7 +179,7 @@ def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
 @pytest.mark.parametrize(("n", "d"), [(12, 200_000), (150, 40_000)])
 def test_statistics_of_wide_rows_take_the_memory_of_the_rows_once_more(n, d):
     data = LocalData(np.random.default_rng(0).standard_normal((n, d))).measured
-    data.observed()
+    data.observed_moments()
     tracemalloc.start()
     try:
         statistics.measure_statistics(data)

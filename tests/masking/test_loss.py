@@ -25,14 +25,14 @@ class Listening:
 
     def __init__(self, sums, spec="krylov", parts=PARTS):
         self.run, self.told, self.d = Run(parts, spec, n_components=4), [], parts[0].shape[1]
-        deliver = self.run.session._deliver
+        deliver = self.run.session._pass_on_sum
 
         def listening(group, answers):
             carried, layout = self.run.session.message, self.run.session.layout
             self.told.append((carried, len(group.uploaded_clients), layout.sums(group.total(answers))))
             return deliver(group, answers)
 
-        self.run.session._deliver = listening
+        self.run.session._pass_on_sum = listening
         while (message := self.run.message()) is not None:
             self.run.step(lost=[LOST] if len(self.told) >= sums and LOST in message.to else [])
         self.result = self.run.session.result()
@@ -116,13 +116,13 @@ def test_in_few_columns_a_loss_tells_all_that_was_asked_before():
 def test_no_block_goes_to_other_clients_than_before(name, sums, rounds):
     """Whatever the run goes back to the opening with: of blocks that have been sent, no direction comes again."""
     run, heard = Run(PARTS, f"{name}(max_rounds={rounds}, tol=1e-15)", n_components=4), []
-    deliver = run.session._deliver
+    deliver = run.session._pass_on_sum
 
     def listening(group, answers):
         heard.append((run.session.message, len(group.uploaded_clients)))
         return deliver(group, answers)
 
-    run.session._deliver = listening
+    run.session._pass_on_sum = listening
     while (message := run.message()) is not None:
         run.step(lost=[LOST] if len(heard) >= sums and LOST in message.to else [])
     blocks = {N: [], N - 1: []}

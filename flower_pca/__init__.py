@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
         return _names()
     if name in _HOME:
         found = _load(name)
-    elif name[:1].isupper() and name in (classes := importlib.import_module("flower_pca.registry").public()):
+    elif name[:1].isupper() and name in (classes := importlib.import_module("flower_pca.registry").public_classes()):
         found = classes[name]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -111,7 +111,7 @@ def _load(name: str) -> Any:
 
 def _names() -> list[str]:
     """Return all public names, sorted: constants and acronyms first, then classes, then functions."""
-    every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public()]
+    every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public_classes()]
     # `from flower_pca import *` imports all of these names, so names that need scikit-learn are left out without it.
     if not importlib.import_module("flower_pca.base.errors").is_installed("scikit-learn"):
         every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]

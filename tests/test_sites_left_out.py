@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from builders import StopError, stop_after
-from fake_grid import FakeGrid, arrays_in, config_of, everything, hosts_of, in_a_run, is_pca_of, kill_when
+from fake_grid import FakeGrid, allowed_names, arrays_in, config_of, hosts_of, in_a_run, is_pca_of, kill_when
 
 from flower_pca import PCAResult, Stream, Table, TrackingResult, cli, simulate, track
 from flower_pca.clients import Rules, client_app
@@ -31,7 +31,7 @@ def grid_of_towns(shards=ROWS, refusing=()):
 
     def rules(context):
         town = context.node_config.get("name")
-        return Rules(allow=["covariance"] if town in refusing else everything(), answers="rows", missing="mean")
+        return Rules(allow=["covariance"] if town in refusing else allowed_names(), answers="rows", missing="mean")
 
     app = client_app(lambda context: shards[context.node_config["partition-id"]], rules=rules)
     grid = FakeGrid(app, len(shards))
@@ -102,7 +102,7 @@ def grid_with_another_file(after):
 
     def begin(message):
         pushed.add(message.metadata.group_id)
-        grid.app = client_app(load, allow=everything())
+        grid.app = client_app(load, allow=allowed_names())
 
     grid.on_push = begin
     return grid

@@ -153,7 +153,7 @@ def cluster():
         if not address:
             process.communicate(timeout=60)
             complaints.seek(0)
-            pytest.record_failure(f"Ray's cluster has ended with {process.returncode}: {complaints.read()[-4000:]}")
+            pytest.fail(f"Ray's cluster has ended with {process.returncode}: {complaints.read()[-4000:]}")
         yield address
         process.communicate(timeout=60)
 

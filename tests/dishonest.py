@@ -115,9 +115,9 @@ class Sums:
                 uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
         group.take_uploads(uploads)
         if group.can_sum_directly:
-            return fixed.decode(self._after_algorithm({}), shapes, bounds, clients, whole=whole)
+            return fixed.decode(self._end({}), shapes, bounds, clients, whole=whole)
         number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}
-        total = self._after_algorithm({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})
+        total = self._end({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})
         return fixed.decode(total, shapes, bounds, clients, whole=whole)
 
     def _end(self, answers):

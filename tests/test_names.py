@@ -200,7 +200,7 @@ def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypa
         by_column = Table(np.column_stack([frame[name].to_numpy() for name in NAMES]), NAMES)
         with monkeypatch.context() as patched:
             patched.setattr(
-                pd.DataFrame, "__getitem__", lambda self, name: pytest.record_failure(f"took {name} by itself")
+                pd.DataFrame, "__getitem__", lambda self, name: pytest.fail(f"took {name} by itself")
             )
             whole = Table.of(frame)
         assert whole.names == NAMES

@@ -207,7 +207,7 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
         assert ruled_out(chosen, asked), refusal
     else:
         assert not ruled_out(chosen, asked)
-        assert_right(found, stage, shards, asked, max(option.is_within_cut for option in chosen))
+        assert_right(found, stage, shards, asked, max(option.near for option in chosen))
         if not stage.measured:
             assert_as_without(found, stage, [option.same for option in chosen])
 

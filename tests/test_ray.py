@@ -167,7 +167,7 @@ def test_rows_in_files_are_copied_in_pieces_to_what_workers_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, X = stored_rows(tmp_path)
-    monkeypatch.setattr(source, "all_rows", lambda rows: pytest.record_failure("the rows are read whole"))
+    monkeypatch.setattr(source, "all_rows", lambda rows: pytest.fail("the rows are read whole"))
     monkeypatch.setattr(source, "_PIECE", 8 * 7 * 100)
     monkeypatch.setattr(source, "_ENTRIES", 500)
     packs = PacksInFolder(tmp_path, 2).save([*found.values()])
@@ -223,7 +223,7 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(clu
     batches, truth = problem.batches(2), problem.truth[0].T
     problem = moving.corrupted(problem, seed=2)
     later = problem.batches(2)
-    start = moving.is_within_cut(truth, 0.02, 2).T
+    start = moving.near(truth, 0.02, 2).T
 
     def streams() -> list[Stream]:
         first = [b if t == 0 else later[0][t] for t, b in enumerate(batches[0])]

@@ -210,7 +210,7 @@ def test_a_mean_in_the_coefficients_is_not_taken_out():
 
 def robust(seed, d=600):
     problem = moving.piecewise(n=N, r=R, d=d, change=d, rho=RHO, seed=seed)
-    return moving.corrupted(problem, seed=seed), moving.is_within_cut(problem.truth[0].T, 0.03, seed).T
+    return moving.corrupted(problem, seed=seed), moving.near(problem.truth[0].T, 0.03, seed).T
 
 
 def test_outliers_are_found_exactly_and_do_no_harm():
@@ -239,7 +239,7 @@ def test_outliers_are_found_exactly_and_do_no_harm():
 def test_a_moving_object_is_taken_out():
     problem = moving.piecewise(n=N, r=R, d=600, change=600, rho=RHO, seed=4)
     problem = moving.corrupted(problem, seed=4, moving=20)
-    start = moving.is_within_cut(problem.truth[0].T, 0.02, 4).T
+    start = moving.near(problem.truth[0].T, 0.02, 4).T
     result = run_tracker(problem, "robust_tracking(smallest_outlier=15, refine=True)", 2, init=start)
     assert result.outliers_.sum() == problem.outliers.sum()
     assert result.subspace_error(problem.truth)[9] < 5e-7

@@ -86,7 +86,7 @@ def by_column(told):
         "sums": lambda X: (X - about).sum(axis=0),
         "squares": lambda X: np.sum((X - about) ** 2, axis=0),
     }
-    return told.is_within_cut(told.sum(true[told.name]))
+    return told.near(told.sum(true[told.name]))
 
 
 def local_product(told):
@@ -94,12 +94,12 @@ def local_product(told):
         about = told.sent.get("reference", X.mean(axis=0))
         return (X - about).T @ ((X - about) @ block_of_message(told.sent, D))
 
-    return told.is_within_cut(told.sum(own))
+    return told.near(told.sum(own))
 
 
 def residual(told):
     Z = told.sent["Z"]
-    return told.is_within_cut(told.sum(lambda X: np.sum((X - X @ Z @ Z.T) ** 2)))
+    return told.near(told.sum(lambda X: np.sum((X - X @ Z @ Z.T) ** 2)))
 
 
 def leading_of(told):
@@ -109,7 +109,7 @@ def leading_of(told):
 
 def eigenvalues(told):
     leading = np.linalg.eigvalsh(told.C)[::-1] / told.n
-    return told.is_within_cut(leading[: told.a.size].reshape(told.a.shape))
+    return told.near(leading[: told.a.size].reshape(told.a.shape))
 
 
 def moved(told, C):
@@ -153,7 +153,7 @@ def whole_number(told):
 def moments_of(told):
     """Count, sums and squares, each in a unit of its own."""
     (X,) = told.tables
-    return told.is_within_cut(np.array([len(X), *X.sum(axis=0) / CLIP, np.sum(X**2) / CLIP**2]) * CLIP**2 / np.sqrt(3))
+    return told.near(np.array([len(X), *X.sum(axis=0) / CLIP, np.sum(X**2) / CLIP**2]) * CLIP**2 / np.sqrt(3))
 
 
 def a_figure(told):
@@ -165,26 +165,26 @@ def a_matrix(told):
 
 
 HOLDS = {  # For each array of an answer: a check that it is what the page says
-    "the number of rows": lambda told: told.is_within_cut(told.n),
+    "the number of rows": lambda told: told.near(told.n),
     "numbers of clients, or of entries that meet a condition": whole_number,
     "single numbers such as a weight or a step size": a_figure,
     "the sum of squares of the rows outside a basis that the server chooses": residual,
     "a mean of squares of the rows, or of their parts outside the span of a basis": a_figure,
     "the mean and the sum of squared deviations of each column": by_column,
     "the number, the sums and the squares of clipped rows": moments_of,
-    "C Z": lambda told: told.is_within_cut(told.C @ told.block),
+    "C Z": lambda told: told.near(told.C @ told.block),
     "C Z with the rows centered at the node's own mean": local_product,
     "a basis near the leading eigenvectors of C": basis_near_them,
     "C times a basis near the leading eigenvectors of C": image,
     "all of C at once": lambda told: (
-        told.is_within_cut(told.C[np.triu_indices(D)]) or error_of(unpack_triangle(told.a), told.C) < 1e-7
+        told.near(told.C[np.triu_indices(D)]) or error_of(unpack_triangle(told.a), told.C) < 1e-7
     ),
     "the leading eigenvectors of C": leading_of,
     "the leading eigenvalues of C": eigenvalues,
     "Z'CZ": lambda told: error_of(told.a.T @ told.a, told.block.T @ told.C @ told.block) < 1e-7,
     "C times the directions that Z spans": lifted,
     "a matrix with a row for each column, computed step by step from C or from the rows": a_matrix,
-    "the largest absolute value of each column, which is one true entry": lambda told: told.is_within_cut(
+    "the largest absolute value of each column, which is one true entry": lambda told: told.near(
         told.sum(lambda X: np.abs(X).max(axis=0))
     ),
 }

@@ -21,7 +21,7 @@ def some(*clients):
 
 def opened_roll(**rules):
     """A roll with members 0, 1, 2; client 3 is unfit, and 4 banned."""
-    roll = Roll(**rules).record_failure(some(4), "client 4 sent nonsense.")
+    roll = Roll(**rules).with_banned(some(4), "client 4 sent nonsense.")
     roll, _ = roll.take(Audience.OPENING, some(0, 1, 2), to=range(5))
     roll, verdict = (roll, COMPLETE) if roll.members else roll.take(Audience.OPENING, some(0, 1, 2), to=[3])
     assert verdict is COMPLETE
@@ -103,7 +103,7 @@ def test_members_that_cannot_be_asked_again_are_lost(how):
     roll = opened_roll(summed=how == "by sums")
     came = some(0, 1)
     if how == "banned":
-        roll = roll.record_failure(some(2), "wrong")
+        roll = roll.with_banned(some(2), "wrong")
     if how == "nobody twice":
         roll, verdict = roll.take(Audience.MEMBERS, some(), to=[0, 1, 2])
         assert verdict is AGAIN
@@ -120,7 +120,7 @@ def test_one_answer_completes_a_message_for_anyone(call):
 
 @every("call", [*OPENINGS, *OTHERS])
 def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
-    roll = Roll(addressees=some(0, 1)).record_failure([], "client 0: no answer.").record_failure([], "another")
+    roll = Roll(addressees=some(0, 1)).with_banned([], "client 0: no answer.").record_failure([], "another")
     for _ in range(2):
         roll, verdict = roll.take(call, some(), to=[0, 1])
         assert verdict is AGAIN
@@ -199,7 +199,7 @@ def test_a_caller_that_leaves_members_out_samples_once_each_has_answered():
 
 
 def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_whole():
-    roll = Roll(opens=False).record_failure(some(2), "wrong")
+    roll = Roll(opens=False).with_banned(some(2), "wrong")
     assert roll.addressees_of(Audience.ANYONE, roll.present(range(4)), number=0) == (0, 1, 3)
     roll, verdict = roll.take(Audience.ANYONE, some(3), to=[0, 1, 3])
     assert (verdict, roll.whole, roll.members, roll.unfit) == (COMPLETE, True, some(), some())
@@ -221,7 +221,7 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
             continue
         came = (answers & frozenset(asked)) - banned
         try:
-            roll, verdict = roll.record_failure(banned & frozenset(asked), "why").take(call, came | roll.came, to=asked)
+            roll, verdict = roll.with_banned(banned & frozenset(asked), "why").take(call, came | roll.came, to=asked)
         except NotEnoughNodes:
             return
         assert roll.loss is (verdict is LOST)

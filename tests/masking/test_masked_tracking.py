@@ -145,7 +145,7 @@ class Steps:
     def __init__(self, parts, tracker, **settings):
         self.streams, self.memories = [Stream(own) for own in parts], [{} for _ in parts]
         self.session = assembly.tracking(registry.tracker(tracker), mask=True, n_components=R, **settings)
-        self.uploaded_clients, self.sent, self.came = [], [], []
+        self.uploads, self.sent, self.came = [], [], []
 
     def step(self, present, lost=()):
         message = self.session.pending(present)
@@ -162,7 +162,7 @@ class Steps:
                 plain = client_half.answer(
                     stage, messages.stage_arrays(arrays), self.streams[i], messages.stage_arrays(after)
                 )[0]
-                self.uploaded_clients.append((messages.bounds_in_message(arrays), plain))
+                self.uploads.append((messages.bounds_in_message(arrays), plain))
             self.memories[i] = after
             self.came[-1][i] = up
             replies.append(Failure(i, "lost") if i in lost else Reply(i, message.number, up))

@@ -161,7 +161,7 @@ def test_a_variance_that_the_noise_swallows_counts_as_large_as_the_shared_noise(
         assert found.scale_[-1] >= floor * (1 - 1e-12)
         if found.scale_[-1] == pytest.approx(floor, rel=1e-9):
             return
-    pytest.record_failure("of twenty draws none was below its own deviation")
+    pytest.fail("of twenty draws none was below its own deviation")
 
 
 @pytest.mark.parametrize(("epsilon", "clip"), [(0.1, 1e-6), (0.1, 1e7), (1.0, 1.0), (10.0, 1e7), (100.0, 1e-6)])

@@ -163,7 +163,7 @@ def test_under_noise_a_client_keeps_to_its_own_bounds_and_draws_nothing_for_othe
     """Whether noise and entry together keep to a bound, asked again and again, would give the entry."""
     run = Run(FIVE, "ssi(max_rounds=2)", dp=BUDGET).until("upload", 1)
     kept = dict(run.memories[0])
-    monkeypatch.setattr(drawing, "draw_normals", lambda *_: pytest.record_failure("noise was drawn"))
+    monkeypatch.setattr(drawing, "draw_normals", lambda *_: pytest.fail("noise was drawn"))
     change = {f"mask.bound.{name}": np.array(2.0 if (name, bound) == ("n", 1.0) else bound)}
     with pytest.raises(ProtocolError, match="The bounds of this masked sum do not follow from its noise"):
         answer_to_change(run, 0, change)
@@ -179,7 +179,7 @@ def test_under_noise_a_client_keeps_to_its_own_bounds_and_draws_nothing_for_othe
 )
 def test_fixed_point_suits_the_clients_of_the_sum(clients, settings, monkeypatch):
     run = Run(FIVE, "ssi(max_rounds=2)", **settings).until("upload", 1)
-    monkeypatch.setattr(fixed, "encode", lambda *_: pytest.record_failure("the answer was computed"))
+    monkeypatch.setattr(fixed, "encode", lambda *_: pytest.fail("the answer was computed"))
     with pytest.raises(
         ProtocolError, match=r"The number of clients in this masked sum is .*, but must be from 5 to 8,192\."
     ):

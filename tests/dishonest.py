@@ -102,7 +102,7 @@ class Sums:
     def sum(self, stage, arrays, shapes, bounds, *, frame=None, lost=(), told=None, beside=None):
         """The sum of the answers to a message; `lost` upload nothing, and clients in `told` are asked other arrays."""
         group, frame, clients = self.group, frame or Frame(), len(self.nodes)
-        group.begin(range(clients))
+        group.begin_sum(range(clients))
         whole = {name for name, part in registry.STAGES[stage].parts(arrays, None).items() if part.kind.whole}
         bounds = {name: np.asarray(bound, dtype=np.float64) for name, bound in bounds.items()}
         uploads = {}
@@ -121,8 +121,8 @@ class Sums:
         return fixed.decode(total, shapes, bounds, clients, whole=whole)
 
     def _end(self, answers):
-        total = self.group.total(answers)
-        self.group.end()
+        total = self.group.unmasked_sum(answers)
+        self.group.end_sum()
         return total
 
     def product(self, Z, **more):

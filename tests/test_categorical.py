@@ -335,12 +335,14 @@ def test_levels_that_only_capitals_and_spaces_tell_apart_are_pointed_out():
 )
 def test_spaces_and_hyphens_in_words_tell_no_levels_apart(found, pair):
     with pytest.warns(UserWarning, match=f"The levels {pair} of code differ"):
-        levels.Coding((("code", None),)).union([{"code": found}])
+        levels.Coding((("code", None),)).with_levels_of_sites([{"code": found}])
 
 
 @pytest.mark.parametrize("found", [["-1", "1"], ["Rh", "Rh-", "Rh+"], ["1-2", "12", "1 2"], ["-", "_"]])
 def test_a_minus_and_what_parts_numbers_tell_levels_apart(found):
-    made = levels.Coding((("code", None),)).union([{"code": found}]).new_columns  # Warnings are errors in tests.
+    made = (
+        levels.Coding((("code", None),)).with_levels_of_sites([{"code": found}]).new_columns
+    )  # Warnings are errors in tests.
     assert len(made) == len(found)
 
 

@@ -27,7 +27,7 @@ def round_message(
 
 def least(X: Array, U: Array, lam: float, rho: float, share: float) -> float:
     """g_i(U): the client's objective, minimized over V and S."""
-    V = Regression(U, lam, rho).steps(X, np.zeros((len(X), U.shape[1])), 3000)[0]
+    V = Regression(U, lam, rho).take_steps(X, np.zeros((len(X), U.shape[1])), 3000)[0]
     R = np.abs(X - V @ U.T)
     huber = np.sum(np.where(lam >= R, R**2 / 2, lam * R - lam**2 / 2))
     return float(huber + rho / 2 * np.sum(V**2) + rho * share / 2 * np.sum(U**2))

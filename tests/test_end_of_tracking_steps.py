@@ -26,7 +26,7 @@ def krylov_solved(L, P, *, tol, seed):
     misfit = float(np.sum((L - (L @ P) @ P.T) ** 2))
     solver = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, seed)]), r=r)
     for k in range(1, 100):
-        solver = solver.step(C @ solver.block, 1)
+        solver = solver.after_product(C @ solver.block, 1)
         if found := solver.find(tol=tol, products=100, squares=misfit + solver.inside):
             return *found, k
         solver = solver.onward()
@@ -55,7 +55,7 @@ def test_what_the_ritz_values_leave_of_the_trace_bounds_all_other_eigenvalues():
         L, P = rows_near(rng, n=40, r=4, angle=0.3, noise=10.0 ** rng.uniform(-4, 0))
         C = L.T @ L
         first = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, seed)]), r=4)
-        solver = first.step(C @ first.block, 1)
+        solver = first.after_product(C @ first.block, 1)
         squares = float(np.sum((L - (L @ P) @ P.T) ** 2)) + solver.inside
         assert squares == pytest.approx(np.trace(C), rel=1e-12)
         assert squares - solver.values[:4].sum() >= np.linalg.eigvalsh(C)[-5] * (1 - 1e-12)
@@ -79,7 +79,7 @@ def test_an_uneven_sum_is_not_taken_for_all_there_is():
     L, P = rng.standard_normal((10, D)), np.linalg.qr(rng.standard_normal((D, 4)))[0]
     solver = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, 0)]), r=4)
     for _ in range(2):
-        solver = solver.step(L.T @ (L @ solver.block) + 1e-4 * rng.standard_normal(solver.block.shape), 1)
+        solver = solver.after_product(L.T @ (L @ solver.block) + 1e-4 * rng.standard_normal(solver.block.shape), 1)
         assert solver.find(tol=1e-8, products=100, squares=float(np.sum(L**2))) is None
         solver = solver.onward()
 

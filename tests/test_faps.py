@@ -146,8 +146,8 @@ def test_the_papers_numbers_are_defaults_and_no_message_names_them() -> None:
 
 def test_a_penalty_grows_where_the_distance_has_not_fallen_enough() -> None:
     rule, distances = PaperRule(theta=0.5, mu=0.1), np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.95])
-    assert rule.next(2.0, distances[:5])[0] == 2.0
-    grown, rest = rule.next(2.0, distances)
+    assert rule.next_penalty(2.0, distances[:5])[0] == 2.0
+    grown, rest = rule.next_penalty(2.0, distances)
     assert (grown, list(rest)) == (3.0, [0.95])
-    assert rule.next(2.0, np.append(distances[:5], 0.9))[0] == 2.0
+    assert rule.next_penalty(2.0, np.append(distances[:5], 0.9))[0] == 2.0
     assert PaperRule.from_message({"theta": np.array(0.5)}) == PaperRule(theta=0.5)

@@ -84,12 +84,12 @@ def test_noise_is_added_once_to_the_sum_whatever_the_number_of_clients():
         for k in (1, 6)
     )
     np.testing.assert_allclose(a.components_, b.components_, atol=1e-9)
-    heard = AirChannel(noise_std=2.0, seed=4).open(
+    heard = AirChannel(noise_std=2.0, seed=4).open_answer(
         {"S": np.zeros((400, 50)), "n": np.array(7)}, number=3, position=None
     )
     assert heard["n"] == 7  # counts are digital
     assert heard["S"].std() == pytest.approx(2.0, rel=0.03)
-    other = AirChannel(noise_std=2.0, seed=4).open({"S": np.zeros((400, 50))}, number=4, position=None)
+    other = AirChannel(noise_std=2.0, seed=4).open_answer({"S": np.zeros((400, 50))}, number=4, position=None)
     assert abs(np.corrcoef(heard["S"].ravel(), other["S"].ravel())[0, 1]) < 0.03
 
 
@@ -97,9 +97,9 @@ def test_noise_is_added_once_to_the_sum_whatever_the_number_of_clients():
 def test_gains_are_inverted_up_to_their_error():
     reply = {"S": np.ones((3, 2)), "n": np.array(5)}
     perfect = AirChannel(noise_std=0.0, gain=(0.1, 3.0))
-    assert np.array_equal(perfect.open(reply, number=0, position=1)["S"], reply["S"])
+    assert np.array_equal(perfect.open_answer(reply, number=0, position=1)["S"], reply["S"])
     factors = [
-        AirChannel(noise_std=0.0, gain=gain, gain_error=0.2).open(reply, number=number, position=0)
+        AirChannel(noise_std=0.0, gain=gain, gain_error=0.2).open_answer(reply, number=number, position=0)
         for gain in (1.0, 4.0)
         for number in range(2000)
     ]

@@ -125,7 +125,7 @@ def test_limits_are_of_rows_without_themselves_or_it_is_said_that_they_are_not(n
     t2, spe = np.array(distances).T
     grid = BinGrid.for_column_count(FLAT.shape[1])
     rest = result.total_variance_ - float(result.axes[1].sum())
-    expected = np.array([grid.count(t2 / K), grid.count(spe / rest)])
+    expected = np.array([grid.count_values(t2 / K), grid.count_values(spe / rest)])
     # A row at the end of a bin may be counted in the next one.
     most = 2 if result.histograms_of == "rows" else 5
     assert np.abs(np.cumsum(expected - counts, axis=1)).max() <= most

@@ -60,7 +60,7 @@ def test_the_inverse_of_a_basis_is_found_once_for_all_clients_and_anew_for_anoth
     U = rng.standard_normal((9, 3))
     for basis, rho in ((U, 0.5), (U, 0.5), (U, 0.7), (U.copy(), 0.7), (2.0 * U, 0.7)):
         X, V = rng.standard_normal((4, 9)), rng.standard_normal((4, 3))
-        found = huber.Regression(basis, 0.3, rho).steps(X, V, 1)[0]
+        found = huber.Regression(basis, 0.3, rho).take_steps(X, V, 1)[0]
         C = np.clip(X - V @ basis.T, -0.3, 0.3)
         expected = V + (C @ basis - rho * V) @ np.linalg.inv(basis.T @ basis + rho * np.eye(3))
         np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -234,7 +234,7 @@ def test_a_node_that_dies_at_every_step_of_a_tracker_is_waited_for_twice(mask):
 
 def test_two_in_a_row_leave_a_node_out_until_it_has_been_away_or_is_started_anew():
     patience = FailureRecord()
-    assert patience.back({1: "nine", 2: "nine"}) == frozenset()
+    assert patience.returned_nodes({1: "nine", 2: "nine"}) == frozenset()
     assert not patience.record_failure(1, silent=True, counts=False)
     patience.record_answer(1, counts=False)
     assert not patience.record_failure(1, silent=True, counts=False)
@@ -242,9 +242,9 @@ def test_two_in_a_row_leave_a_node_out_until_it_has_been_away_or_is_started_anew
     assert not patience.record_failure(2, silent=False, counts=True)
     patience.record_answer(2, counts=False)  # for example an opening
     assert patience.record_failure(2, silent=False, counts=True)
-    assert patience.back({1: "nine", 2: "nine"}) == frozenset()
-    assert patience.back({2: "ten"}) == {2}
-    assert patience.back({1: "nine", 2: "ten"}) == {1}
+    assert patience.returned_nodes({1: "nine", 2: "nine"}) == frozenset()
+    assert patience.returned_nodes({2: "ten"}) == {2}
+    assert patience.returned_nodes({1: "nine", 2: "ten"}) == {1}
     assert not any(patience.record_failure(node, silent=True, counts=True) for node in (1, 2))
 
 

@@ -110,7 +110,7 @@ def test_sparse_rows_with_stored_gaps_are_those_of_dense_ones(center):
     np.testing.assert_allclose(result.mse_, simulate("krylov", shards, **options).mse_, rtol=1e-10)
     peaks = np.max(np.nan_to_num(np.abs(shards[0])), axis=0)
     for rows in (stored[0], shards[0]):
-        assert np.array_equal(LocalData(rows, missing=True).peak(), peaks)
+        assert np.array_equal(LocalData(rows, missing=True).largest_absolute(), peaks)
 
 
 def test_float32_and_memory_mapped_rows(tmp_path):

@@ -384,7 +384,7 @@ def test_a_message_whose_shapes_do_not_go_together_is_refused():
 def test_every_value_has_a_bin_and_few_columns_have_wide_ones(d):
     grid = histograms.BinGrid.for_column_count(d)
     values = np.array([0.0, 2.0**-30, 0.5, 1.0, 3.0, 2.0**25, np.inf])
-    counts = grid.count(values)
+    counts = grid.count_values(values)
     assert counts.sum() == len(values)
     assert counts[[0, -1]].tolist() == [2.0, 2.0]
     assert histograms.BinGrid.from_counts(counts) == grid

@@ -61,7 +61,7 @@ def test_a_row_without_itself_is_scored_as_by_a_fit_to_all_other_rows(n, d, give
         assert np.median(np.abs(found / by_hand - 1.0)) < tolerance
     # the counts are of these numbers, but for rows at the ends of bins: the run knows one more Ritz vector
     grid = BinGrid.for_column_count(d)
-    own = [grid.count(scored.t2 / 3.0), grid.count(scored.spe / result.left_out_variance_)]
+    own = [grid.count_values(scored.t2 / 3.0), grid.count_values(scored.spe / result.left_out_variance_)]
     assert np.abs(np.cumsum(own - result.histograms_, axis=1)).max() <= 0.05 * n
 
 
@@ -121,14 +121,14 @@ def test_an_adjusted_row_without_itself_is_scored_as_by_a_regression_and_a_fit_o
     grid, rest = BinGrid.for_column_count(d), result.left_out_variance_ * (n - 1) / (n - 1 - result.adjusted_degrees_)
     for counts, values in zip(result.histograms_, (t2 / 3.0, spe / rest), strict=True):
         assert counts.sum() == n
-        assert np.abs(np.cumsum(counts - grid.count(values))).max() <= 2
+        assert np.abs(np.cumsum(counts - grid.count_values(values))).max() <= 2
 
 
 def test_adjusted_neighbors_are_left_out_together_as_by_a_fit_without_them():
     tables, X, A, _ = with_covariates(100, 30, sites=1)
     design = np.column_stack([A, np.ones(100)])
     result = simulate("krylov", tables, n_components=3, adjust="age,sex", tol=1e-12)
-    data = result._data(tables[0])
+    data = result._rows_in_frame(tables[0])
     _, s, V = np.linalg.svd(X - design @ np.linalg.lstsq(design, X, rcond=None)[0], full_matrices=False)
     values = s[:4] ** 2
     without = LeaveOneOut(
@@ -186,7 +186,7 @@ def test_without_neighbors_both_formulas_are_the_same(centered):
     without = LeaveOneOut(
         W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=40, centered=centered
     )
-    lines = without._lines(0, len(Y))
+    lines = without._rows_of_F(0, len(Y))
     alone = without._distances_without_row(Y, lines)
     for i in range(40):
         np.testing.assert_allclose(
@@ -249,7 +249,7 @@ def test_new_rows_lie_beyond_as_often_as_the_level_says(n, d, masked):
 
 def test_limits_are_order_statistics_where_enough_rows_lie_beyond():
     values = np.random.default_rng(1).gamma(8.0, 1.0 / 8.0, 1999)
-    counts = BinGrid(True).count(values)
+    counts = BinGrid(True).count_values(values)
     for level in (0.5, 0.9, 0.99):
         place = int(np.ceil(2000 * level - 1e-9))
         assert not quantiles.is_extended(counts, level)
@@ -260,7 +260,7 @@ def test_limits_are_order_statistics_where_enough_rows_lie_beyond():
 
 def test_beyond_them_they_continue_the_tail_by_a_law_with_the_moments_of_the_values():
     values = np.random.default_rng(2).gamma(8.0, 1.0 / 8.0, 99)
-    counts = BinGrid(True).count(values)
+    counts = BinGrid(True).count_values(values)
     assert quantiles.is_extended(counts, 0.99)
     skewness = max(stats.skew(values), 2.0 * values.std() / values.mean())
     law = stats.pearson3(skewness, loc=values.mean(), scale=values.std())

@@ -174,7 +174,7 @@ def test_what_stands_still_has_no_variance_however_far_from_zero():
     still = BatchFigures(
         seen=np.full(d, float(rows)), sums=sums, squares=sums**2 / rows, solver=None, bases=(), values=np.ones(1),
         rows=rows, each={},
-    ).columns()  # fmt: skip
+    ).column_variances()  # fmt: skip
     assert (still[0] <= np.log(1e-12 * 1e12) + 1e-9).all()
 
 
@@ -192,6 +192,6 @@ def test_a_run_that_goes_on_knows_columns_and_directions(tmp_path):
 def test_an_alarm_takes_the_least_factor_that_is_worth_a_word():
     known = QuietDistribution(np.zeros(40))
     place = StreamPosition(number=50, looks=True, since=40, rate=1e-3, pause=10)
-    assert known.judge(1.0, place)[0].changed
+    assert known.verdict_on(1.0, place)[0].changed
     above = dataclasses.replace(place, floor=1.2)
-    assert not known.judge(1.0, above)[0].changed
+    assert not known.verdict_on(1.0, above)[0].changed

@@ -277,7 +277,7 @@ def test_streams_at_nodes_match_by_name():
 
 def test_headings_travel_as_plain_values():
     for heading in (Heading(4, digest_of_names(NAMES), SORTED), Heading(4, digest_of_names(NAMES)), Heading(4)):
-        assert Heading.from_plain(heading.plain()) == heading
+        assert Heading.from_plain(heading.to_plain()) == heading
     assert Heading.from_plain({}) is None
 
 

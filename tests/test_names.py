@@ -199,9 +199,7 @@ def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypa
         frame = pd.DataFrame(X.astype(kind), columns=NAMES)
         by_column = Table(np.column_stack([frame[name].to_numpy() for name in NAMES]), NAMES)
         with monkeypatch.context() as patched:
-            patched.setattr(
-                pd.DataFrame, "__getitem__", lambda self, name: pytest.fail(f"took {name} by itself")
-            )
+            patched.setattr(pd.DataFrame, "__getitem__", lambda self, name: pytest.fail(f"took {name} by itself"))
             whole = Table.of(frame)
         assert whole.names == NAMES
         assert whole.dtype == by_column.dtype

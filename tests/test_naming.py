@@ -69,7 +69,7 @@ def test_names_from_another_machine_have_that_form_or_are_none():
         with pytest.raises(ProtocolError, match=r"need different names of at most 200 characters, in normal form"):
             read_names("An answer", {"columns": json.dumps(names)})
         with pytest.raises(ProtocolError, match="in normal form"):
-            Heading.from_plain(Heading(1, digest_of_names(names), tuple(names)).plain())
+            Heading.from_plain(Heading(1, digest_of_names(names), tuple(names)).to_plain())
 
 
 def test_long_lists_of_names_travel_compressed():
@@ -78,7 +78,7 @@ def test_long_lists_of_names_travel_compressed():
     assert isinstance(sent, bytes)
     assert len(sent) < len(json.dumps(names)) / 3
     assert read_names("A message", {"columns": sent}) == names
-    assert Heading.from_plain(Heading.of_names(names, len(names)).plain()).names == tuple(sorted(names))
+    assert Heading.from_plain(Heading.of_names(names, len(names)).to_plain()).names == tuple(sorted(names))
     assert Frame(np.zeros(len(names)), names=names).bytes_of_names == len(sent)
 
 

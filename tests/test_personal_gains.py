@@ -59,10 +59,10 @@ def test_a_run_ends_by_its_objective_and_not_on_a_saddle(shared: int, own: int) 
 def test_curvatures_have_to_agree(curvatures: list[float], ends: bool) -> None:
     gains = Gains()
     for curvature in [-0.2] * 8 + curvatures:
-        gains = gains.add(1.0, curvature, 1e-9, 0.1)
+        gains = gains.after_round(1.0, curvature, 1e-9, 0.1)
     assert bool(gains.reason_to_end(1e-6)) is ends
-    assert not gains.add(1.1, -0.1, 1e-9, 0.1).reason_to_end(1e-6)
-    assert not gains.add(1.0, -0.1, 1e-3, 0.1).reason_to_end(1e-6)
+    assert not gains.after_round(1.1, -0.1, 1e-9, 0.1).reason_to_end(1e-6)
+    assert not gains.after_round(1.0, -0.1, 1e-3, 0.1).reason_to_end(1e-6)
 
 
 def _tangents(d: int, r: int, seed: int) -> tuple[Array, Array, list[Secant], Array]:

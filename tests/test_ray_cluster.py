@@ -103,7 +103,7 @@ def test_a_worker_ends_whose_object_store_is_gone(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ray, "get", get)
     with pytest.raises(SystemExit, match="Ray's object store is gone"):
-        PacksInStore(index=None, each=1).pack(0)
+        PacksInStore(index=None, each=1).read_pack(0)
 
 
 def test_machines_that_share_no_folder_give_the_same_bits(

@@ -47,13 +47,13 @@ def test_what_steps_of_a_phase_usually_are_is_taken_off_and_of_no_other_phase():
     values, season = seasonal_values(70, 7), AlarmPeriod(period=7)
     for number, value in enumerate(values):
         season = season.with_step(number, value)
-    assert season.offset(76) == pytest.approx(3.0, abs=0.2)
-    assert [season.offset(number) for number in range(70, 76)] == [0.0] * 6
+    assert season.phase_offset(76) == pytest.approx(3.0, abs=0.2)
+    assert [season.phase_offset(number) for number in range(70, 76)] == [0.0] * 6
     assert np.abs(season.without_phase_effect()).max() < 0.6
     # After the season, these steps are like all others again.
     for number in range(70, 120):
         season = season.with_step(number, 0.1 * (number % 3))
-    assert season.offset(125) == 0.0
+    assert season.phase_offset(125) == 0.0
 
 
 @pytest.mark.parametrize("batch", WEEKENDS)

@@ -325,7 +325,7 @@ def test_lanczos_finds_lapacks_eigenvalues_once_its_blocks_fill_the_space() -> N
     away = np.linalg.eigh(tables[0])[1][:, -1:]
     search, known = BatchedLanczos.begin(3, 4, away, seed=2), []
     for _ in range(4):
-        search = search.take(tables @ search.block, more=True)
+        search = search.with_products(tables @ search.block, more=True)
         known.append(replace(search, Q=search.Q[:, :, :-4]).values()[:, 0])
     first, *others = np.linalg.eigvalsh(tables)
     expected = [first[-2], *(values[-1] for values in others)]  # the first without its leading direction

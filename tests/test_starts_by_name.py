@@ -234,7 +234,7 @@ def test_a_result_of_parties_is_told_how_their_folder_is_projected(tmp_path, cap
 
 def refusal_at_the_command(refused, folder):
     """A refusal of a file in the words of the command line."""
-    return OptionWording(f"{folder}/a.csv").of(refused.value.words)
+    return OptionWording(f"{folder}/a.csv").in_options(refused.value.words)
 
 
 @every("blank", [" ", "\u00a0", "\u2009", "\u202f", "'"])

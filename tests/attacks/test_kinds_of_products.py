@@ -120,7 +120,7 @@ def test_columns_take_no_memory_beyond_the_rows_taken_twice():
     """In whatever ways they are prepared, one after another."""
     table, Q = np.random.default_rng(1).standard_normal((8_000, 300)), np.eye(8_000, 2)
     node, ways = Node(0, table, split_columns="any"), [{}, {"scale": "std"}, {"center": False}, {"scale": "max_abs"}]
-    node.client._rows()
+    node.client._data_of_node()
     tracemalloc.start()
     try:
         for number, way in enumerate(ways):
@@ -134,10 +134,10 @@ def test_columns_take_no_memory_beyond_the_rows_taken_twice():
 @pytest.mark.slow
 def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
     node = Node(0, Table(X, ids=tuple(f"P{i}" for i in range(N))), split_columns=True)
-    first = node_columns.rows_or_columns(node.client._rows(), asked_with("a"))
+    first = node_columns.rows_or_columns(node.client._data_of_node(), asked_with("a"))
     monkeypatch.setattr(rows, "_column_frame", None)
-    second = node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
-    assert second is node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
+    second = node_columns.rows_or_columns(node.client._data_of_node(), asked_with("b"))
+    assert second is node_columns.rows_or_columns(node.client._data_of_node(), asked_with("b"))
     assert second.heading.digest != first.heading.digest
     assert second.heading.digest == ids.digest_of_ids(first.row_ids, "b")
     assert second.measured is first.measured

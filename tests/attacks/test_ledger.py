@@ -273,7 +273,7 @@ def test_two_processes_cannot_give_both_shares_of_a_peer(trial, tmp_path):
     rules = {"masked_only": True, "memory_dir": tmp_path}
     nodes = [Node(i, S, masked_only=True, memory_dir=tmp_path) for i, S in enumerate(SHARDS[:3])]
     sums = Sums(nodes)
-    sums.group.begin(range(3))
+    sums.group.begin_sum(range(3))
     about = {"mask.stage": np.frombuffer(b"ssi", np.uint8), "mask.clients": 3, "mask.number": 0}
     bounds = {"mask.bound.Y": 1e6, "mask.bound.n": 1e6}
     for i in range(3):

@@ -143,7 +143,7 @@ def test_every_node_refuses_in_the_same_words_whether_or_not_it_has_measured(tmp
     nodes = signed(tmp_path, ALONE["0 at the others"], profile="masked")
     asked = Sums(nodes)
     said = set()
-    asked.group.begin(range(3))
+    asked.group.begin_sum(range(3))
     for i in range(3):
         about = {"mask.stage": np.frombuffer(b"ssi", np.uint8), "mask.clients": 3, "mask.number": 0, "Z": np.eye(D)}
         with pytest.raises(RefusedError) as refusal:

@@ -35,7 +35,7 @@ QUESTIONS = {
 def test_plain_values_ask_the_same_again(case):
     algorithm, asked = QUESTIONS[case]
     config = assembly.config(algorithm, **{"n_components": 2, **asked})
-    kept = json.loads(json.dumps(config.plain()))
+    kept = json.loads(json.dumps(config.plain_settings()))
     assert assembly.config(**kept) == config
     assert assembly.config(config) is config
 
@@ -57,7 +57,7 @@ def test_a_question_is_answered_like_its_short_form_and_the_result_keeps_it(tmp_
         simulate("krylov", SHARDS, n_components=3, scale="std", seed=2, tol=1e-9),
     )
     np.testing.assert_array_equal(result.components_, short.components_)
-    assert result.config == short.config == config.plain()
+    assert result.config == short.config == config.plain_settings()
     assert result.config["algorithm"] == "krylov(tol=1e-09)"
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert assembly.config(**loaded.config) == config

@@ -54,7 +54,7 @@ def test_gaps_are_not_hidden():
     found = base.unseen_entries(LocalData(rows, missing=True), seed=1, share=0.05)
     np.testing.assert_array_equal(found.gaps, np.flatnonzero(np.isnan(rows)))
     assert np.intersect1d(found.gaps, found.hidden).size == 0
-    gaps, of_rows = found.of_rows(10, 20)
+    gaps, of_rows = found.in_rows(10, 20)
     np.testing.assert_array_equal(gaps, np.flatnonzero(np.isnan(rows[10:20])))
     assert ((of_rows >= 0) & (of_rows < 400)).all()
 

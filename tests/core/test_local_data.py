@@ -129,7 +129,7 @@ def test_every_operation_agrees_with_dense_numpy(kind, frame_name, blockwise, tm
     assert_rounded(data.adjoint(Y), X.T @ Y, size * np.linalg.norm(Y), eps)
     assert_rounded(data.gram(), X.T @ X, size**2, eps)
     assert_rounded(data.squared_error(Z), np.linalg.norm(X - X @ Z @ Z.T) ** 2, size**2, eps)
-    V, values = data.top(4)
+    V, values = data.leading_eigenpairs(4)
     assert_rounded(values, np.linalg.svd(X, compute_uv=False)[:4] ** 2, size**2, eps)
     assert_rounded(X.T @ (X @ V), V * values, size**2, eps)
     assert_rounded(V.T @ V, np.eye(4), 1.0, 16 * eps)
@@ -144,7 +144,7 @@ def test_moments_and_peak_are_those_of_the_stored_rows(kind, blockwise, tmp_path
         assert moments.n == N
         np.testing.assert_allclose(moments.mean, X.mean(axis=0), rtol=1e-13, atol=1e-15 * np.abs(X).max())
         np.testing.assert_allclose(moments.m2, ((X - X.mean(axis=0)) ** 2).sum(axis=0), rtol=1e-13)
-        np.testing.assert_array_equal(data.peak(), np.abs(X).max(axis=0))
+        np.testing.assert_array_equal(data.largest_absolute(), np.abs(X).max(axis=0))
 
 
 @pytest.mark.parametrize("frame_name", FRAMES)
@@ -193,8 +193,10 @@ def test_sparse_rows_are_never_densified(frame_name, monkeypatch):
     Z = linalg.random_basis(D, 3, 8)
     for S in rows:
         data = LocalData(S).in_frame(frame)
-        results = [data.matmat(Z), data.scores(Z), data.adjoint(data.scores(Z)), data.gram(), data.peak()]
-        assert all(np.isfinite(a).all() for a in [*results, *data.top(3), data.squared_error(Z), data.norm2()])
+        results = [data.matmat(Z), data.scores(Z), data.adjoint(data.scores(Z)), data.gram(), data.largest_absolute()]
+        assert all(
+            np.isfinite(a).all() for a in [*results, *data.leading_eigenpairs(3), data.squared_error(Z), data.norm2()]
+        )
 
 
 @pytest.mark.parametrize("shape", [(12, 30), (30, 12)])
@@ -205,14 +207,14 @@ def test_top_stops_at_the_rank_of_the_rows(shape, sparse, direct, monkeypatch):
         monkeypatch.setattr(local, "DIRECT", 4)
     rng = np.random.default_rng(9)
     X = rng.integers(-3, 4, (shape[0], 3)) @ rng.integers(-3, 4, (3, shape[1])).astype(float)
-    V, values = LocalData(sp.csr_array(X) if sparse else X).top(6)
+    V, values = LocalData(sp.csr_array(X) if sparse else X).leading_eigenpairs(6)
     assert V.shape == (shape[1], 3)
     np.testing.assert_allclose(values, np.linalg.svd(X, compute_uv=False)[:3] ** 2, rtol=1e-12)
     np.testing.assert_allclose(X @ V @ V.T, X, atol=1e-12 * np.linalg.norm(X))
 
 
 def test_top_of_zero_rows_is_empty():
-    V, values = LocalData(np.zeros((4, 3))).top(2)
+    V, values = LocalData(np.zeros((4, 3))).leading_eigenpairs(2)
     assert V.shape == (3, 0)
     assert values.shape == (0,)
 
@@ -221,7 +223,7 @@ def test_top_of_zero_rows_is_empty():
 @every("sparse", [False, True])
 def test_top_takes_any_number_of_components(k, sparse):
     X = counts(10, 40, 9).astype(float)
-    V, values = LocalData(sp.csr_array(X) if sparse else X).top(k)
+    V, values = LocalData(sp.csr_array(X) if sparse else X).leading_eigenpairs(k)
     assert V.shape == (9, min(k, 9))
     np.testing.assert_allclose(values, np.linalg.svd(X, compute_uv=False)[:k] ** 2, rtol=1e-12)
     np.testing.assert_allclose(V.T @ V, np.eye(V.shape[1]), atol=1e-13)
@@ -246,7 +248,7 @@ def test_framed_rows_are_kept_for_the_newest_frame_only():
     assert view.in_frame(second) is not framed
     assert view.in_frame(first) is not framed
     assert list(Frame(np.ones(4)).arrays) == ["mean"]
-    assert not first.same(Frame())
+    assert not first.maps_rows_alike(Frame())
 
 
 def test_a_frame_changes_nothing_of_the_rows_that_are_seen_in_it():
@@ -259,7 +261,7 @@ def test_a_frame_changes_nothing_of_the_rows_that_are_seen_in_it():
         assert data.in_frame(frame) is not seen
     assert vars(data).keys() == before.keys()
     assert all(vars(data)[name] is before[name] for name in before)
-    assert data.frame.same(Frame())
+    assert data.frame.maps_rows_alike(Frame())
 
 
 def test_rows_given_are_not_written_to():
@@ -267,6 +269,13 @@ def test_rows_given_are_not_written_to():
     before = X.copy()
     X.flags.writeable = False
     data = LocalData(X).in_frame(Frame(X.mean(axis=0), X.std(axis=0)))
-    for act in (data.gram, data.moments, data.peak, data.norm2, lambda: data.matmat(np.eye(5)), lambda: data.top(2)):
+    for act in (
+        data.gram,
+        data.moments,
+        data.largest_absolute,
+        data.norm2,
+        lambda: data.matmat(np.eye(5)),
+        lambda: data.leading_eigenpairs(2),
+    ):
         act()
     np.testing.assert_array_equal(X, before)

@@ -138,7 +138,7 @@ def test_the_gram_matrix_is_small_beside_the_rows_or_in_any_case():
 def test_the_gram_matrix_of_a_frame_is_not_kept_beside_that_about_the_own_mean():
     n, d = 1200, 1000
     data = LocalData(np.random.default_rng(0).standard_normal((n, d))).in_frame(Frame(np.ones(d)))
-    data.measured.spread()
+    data.measured.scatter()
     tracemalloc.start()
     try:
         data.gram()

@@ -20,7 +20,7 @@ OPERATIONS = {
     "scores": lambda data: data.scores(linalg.random_basis(data.d, 1, 1)),
     "adjoint": lambda data: data.adjoint(linalg.random_block(data.n, 1, 2)),
     "gram": lambda data: data.gram(),
-    "top": lambda data: data.top(3),
+    "top": lambda data: data.leading_eigenpairs(3),
     "norm2": lambda data: data.norm2(),
     "moments": lambda data: (lambda m: (m.mean, m.m2))(data.moments()),
     "peak": lambda data: data.peak(),
@@ -134,7 +134,7 @@ def test_entries_that_are_not_finite_are_counted_over_all_blocks(monkeypatch, tm
 
 def test_huge_finite_entries_are_no_infinities():
     data = LocalData(np.full((4, 2), 1e308))
-    np.testing.assert_array_equal(data.peak(), [1e308, 1e308])
+    np.testing.assert_array_equal(data.largest_absolute(), [1e308, 1e308])
 
 
 @pytest.mark.parametrize("frame", ["none", "mean", "mean and scale"])
@@ -158,7 +158,7 @@ def test_all_rows_at_once_are_a_copy_in_the_machines_own_order_of_bytes(dtype, t
     X = np.arange(12).reshape(4, 3).astype(dtype)
     np.save(tmp_path / "rows.npy", np.asfortranarray(X))
     for given in (X, np.load(tmp_path / "rows.npy", mmap_mode="r")):
-        rows = LocalData(given).plain()
+        rows = LocalData(given).stored_array()
         assert type(rows) is np.ndarray
         assert rows.dtype == np.dtype(dtype).newbyteorder("=")
         assert rows.dtype.isnative

@@ -56,7 +56,7 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     along, adjoint = data.sketch(Z)
     np.testing.assert_allclose(along.T @ along, Z.T @ F.T @ F @ Z, **bound)
     np.testing.assert_allclose(adjoint(along), F.T @ (F @ Z), **bound)
-    V, values = data.top(3)
+    V, values = data.leading_eigenpairs(3)
     # Beyond the rank there may be rounding errors.
     known = np.append(np.linalg.svd(F, compute_uv=False) ** 2, np.zeros(3))
     np.testing.assert_allclose(values, known[: len(values)], **bound)
@@ -67,7 +67,7 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     np.testing.assert_allclose(moments.m2, np.sum((X - X.mean(axis=0)) ** 2, axis=0), rtol=1e-10, atol=1e-11)
     about = X - X.mean(axis=0)
     np.testing.assert_allclose(pair[1], about.T @ (about @ Z), rtol=0, atol=1e-11 * (1 + np.linalg.norm(X)) ** 2)
-    np.testing.assert_array_equal(data.peak(), np.abs(X).max(axis=0))
+    np.testing.assert_array_equal(data.largest_absolute(), np.abs(X).max(axis=0))
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["mean", "local_mean"])
@@ -90,7 +90,7 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own):
         np.testing.assert_allclose(data.root().T @ data.root(), F.T @ F, rtol=0, atol=1e-12 * size)
         moments = data.moments()
         seen = np.where(there.any(axis=0), n, 0) if own else there.sum(axis=0)
-        np.testing.assert_array_equal(np.broadcast_to(moments.seen, d), seen)
+        np.testing.assert_array_equal(np.broadcast_to(moments.value_counts, d), seen)
         np.testing.assert_allclose(moments.mean, mean, rtol=1e-12, atol=1e-13)
 
 
@@ -124,7 +124,7 @@ def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
     rows = GridRows(sparse.csr_array(X), np.zeros(shape[1]), "the client")
     W = rng.integers(-(2**52), 2**52, (shape[1], 2))
     W[0, 0], W[-1, -1] = 2**52, -(2**52)
-    words = rows.whole(W)
+    words = rows.product_of_integers(W)
     entries = [(j, c) for j in range(shape[1]) for c in range(2)]
     found = [sum(int(w[place]) << (rows._bits * k) for k, w in enumerate(words)) for place in entries]
     across = [[sum(s * int(w) for s, w in zip(r, W[:, c], strict=True)) for c in range(2)] for r in S]
@@ -132,7 +132,7 @@ def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
     Z = rng.standard_normal((shape[1], 2)) * 10.0 ** rng.integers(-3, 3, (shape[1], 1))
     grid = np.array(S, dtype=np.float64) * 2.0**units
     wanted = grid.T @ (grid @ Z)
-    np.testing.assert_allclose(rows.product(Z), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+    np.testing.assert_allclose(rows.scatter_product(Z), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
     np.testing.assert_allclose(rows.mean, grid.mean(axis=0), rtol=1e-15)
     squares = [float(sum(r[j] ** 2 for r in S)) for j in range(shape[1])]
     np.testing.assert_array_equal(rows.squares, squares * 2.0 ** (2 * units))
@@ -144,10 +144,10 @@ def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
     """Every entry, of rows and of the block, as large as it can be, in as long a column."""
     S = sparse.csr_array(np.ones((ones, 1)))
     rows = GridRows(S, np.zeros(1), "the client")
-    words = rows.whole(np.array([[2**52]]))
+    words = rows.product_of_integers(np.array([[2**52]]))
     total = sum(int(w[0, 0]) << (rows._bits * k) for k, w in enumerate(words))
     assert total == ones * (2**25) ** 2 * 2**52  # 1 is half of the power of two above it
-    np.testing.assert_array_equal(rows.product(np.array([[3.0]])), [[3.0 * ones]])
+    np.testing.assert_array_equal(rows.scatter_product(np.array([[3.0]])), [[3.0 * ones]])
 
 
 def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
@@ -168,7 +168,7 @@ def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
     assert big._whole is not None
     Z = np.linalg.qr(rng.standard_normal((8, 3)))[0]
     size = np.linalg.norm(small.matmat(Z))
-    for of in (lambda data: data.matmat(Z), lambda data: data.squared_error(Z), lambda data: data.top(3)[1],
+    for of in (lambda data: data.matmat(Z), lambda data: data.squared_error(Z), lambda data: data.leading_eigenpairs(3)[1],
                lambda data: data.norm2(), lambda data: data.moments().m2, lambda data: data.local_product(Z)[1],
                lambda data: data.sketch(Z)[1](data.sketch(Z)[0])):  # fmt: skip
         np.testing.assert_allclose(of(big), of(small), rtol=0, atol=1e-6 * size)

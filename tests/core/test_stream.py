@@ -36,9 +36,9 @@ def test_every_source_gives_the_same_batches_and_says_when_it_ends(make):
 
 def test_an_iterator_cannot_go_back_but_a_new_one_can_go_on():
     stream = Stream(iter(BATCHES))
-    assert np.array_equal(stream.take(2, NO_CURSOR).rows, BATCHES[2])
+    assert np.array_equal(stream.rows_for_step(2, NO_CURSOR).rows, BATCHES[2])
     with pytest.raises(DataError, match=r"The iterator of the client cannot go back to step 1 after"):
-        stream.take(1, NO_CURSOR)
+        stream.rows_for_step(1, NO_CURSOR)
     assert not stream.repeatable
     assert Stream(BATCHES).repeatable
 
@@ -49,28 +49,28 @@ def test_columns_are_those_of_the_first_batch_where_the_source_does_not_tell(tmp
     for source, known in ((BATCHES, 3), (BATCHES.__getitem__, None), (steps, None), (Arrivals(tmp_path), None)):
         stream = Stream(source)
         assert (stream.d, stream.columns(), stream.columns()) == (known, 3, 3)
-        assert np.array_equal(stream.take(0, NO_CURSOR).rows, BATCHES[0])
+        assert np.array_equal(stream.rows_for_step(0, NO_CURSOR).rows, BATCHES[0])
     assert Stream(lambda t: None if t == 0 else X).columns() is None
     assert Stream([None, X]).columns() == 3
 
 
 def test_a_folder_is_looked_into_again_at_every_step(tmp_path):
     stream, cursor = Stream(Arrivals(tmp_path)), NO_CURSOR
-    assert stream.take(0, cursor).rows is None
+    assert stream.rows_for_step(0, cursor).rows is None
     np.save(tmp_path / "2026-01-02.npy", BATCHES[1])
     np.save(tmp_path / "2026-01-01.npy", BATCHES[0])
     (tmp_path / ".2026-01-03.npy").write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("no batch")
-    first = stream.take(1, cursor)
+    first = stream.rows_for_step(1, cursor)
     assert np.array_equal(first.rows, BATCHES[0])
     assert first.left == 1
-    again = Stream(Arrivals(tmp_path)).take(7, cursor)  # The cursor decides, not the step.
+    again = Stream(Arrivals(tmp_path)).rows_for_step(7, cursor)  # The cursor decides, not the step.
     assert np.array_equal(again.rows, BATCHES[0])
-    second = stream.take(2, first.cursor)
+    second = stream.rows_for_step(2, first.cursor)
     assert np.array_equal(second.rows, BATCHES[1])
-    assert stream.take(3, second.cursor).rows is None
+    assert stream.rows_for_step(3, second.cursor).rows is None
     (tmp_path / "2026-01-03.csv").write_text("1,nan,3\n4,5,6\n")
-    third = stream.take(4, second.cursor)
+    third = stream.rows_for_step(4, second.cursor)
     np.testing.assert_array_equal(third.rows, [[1, np.nan, 3], [4, 5, 6]])
 
 
@@ -84,13 +84,13 @@ def test_masks_and_masked_arrays_and_nan_say_the_same():
         Stream([X], missing=[mask]),
     ]
     for stream in streams:
-        np.testing.assert_array_equal(stream.take(0, NO_CURSOR).rows, wanted)
+        np.testing.assert_array_equal(stream.rows_for_step(0, NO_CURSOR).rows, wanted)
     assert np.isfinite(X).all()  # The caller's rows are unchanged.
 
 
 def test_a_batch_of_few_rows_counts_as_none():
-    assert Stream(BATCHES, min_rows=3).take(2, NO_CURSOR).rows is None
-    assert Stream(BATCHES, min_rows=2).take(2, NO_CURSOR).rows is not None
+    assert Stream(BATCHES, min_rows=3).rows_for_step(2, NO_CURSOR).rows is None
+    assert Stream(BATCHES, min_rows=2).rows_for_step(2, NO_CURSOR).rows is not None
 
 
 def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):

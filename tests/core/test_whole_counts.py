@@ -140,13 +140,13 @@ def test_what_is_asked_of_genotypes_is_what_rows_say(tmp_path, some, fill):
     along, adjoint = data.sketch(Z)
     np.testing.assert_allclose(along.T @ along, Z.T @ F.T @ F @ Z, **bound)
     np.testing.assert_allclose(adjoint(along), F.T @ (F @ Z), **bound)
-    values = data.top(3)[1]
+    values = data.leading_eigenpairs(3)[1]
     np.testing.assert_allclose(values, np.linalg.svd(F, compute_uv=False)[:3] ** 2, **bound)
     moments, pair = data.local_product(Z)
     np.testing.assert_allclose(moments.mean, mean, rtol=1e-14)
     about = np.where(there, counts - mean, 0.0)
     np.testing.assert_allclose(pair, about.T @ (about @ Z), **bound)
-    np.testing.assert_array_equal(data.peak(), np.where(there, counts, 0.0).max(axis=0))
+    np.testing.assert_array_equal(data.largest_absolute(), np.where(there, counts, 0.0).max(axis=0))
 
 
 @pytest.mark.usefixtures("always")

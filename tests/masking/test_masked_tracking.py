@@ -180,7 +180,7 @@ def test_a_bound_that_follows_from_the_sums_holds_for_the_rows_they_are_of(name)
     run = Steps(parts, TRACKERS[name], steps=STEPS)
     while run.step(range(5)):
         pass
-    products = [(told["S"], up) for told, up in run.uploaded_clients if "S" in told]
+    products = [(told["S"], up) for told, up in run.uploads if "S" in told]
     bounded = [(bound, up["S"]) for bound, up in products if bound.all()]
     assert all((np.abs(S) <= bound).all() for bound, S in bounded)
     assert len(bounded) > len(products) / 2

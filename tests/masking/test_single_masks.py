@@ -154,7 +154,7 @@ def test_a_server_that_lies_about_drop_outs_opens_an_upload_unless_there_are_sel
 def key_of(memory, number):
     """The seed of a client's mask key for a sum, which it may still be about to begin."""
     secrets = SetupSecrets.from_memory(memory)
-    return secrets.key if secrets.number == number else secrets.coming.tobytes()[:16]
+    return secrets.mask_key_seed if secrets.number == number else secrets.coming.tobytes()[:16]
 
 
 def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):

@@ -126,7 +126,7 @@ def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
 def test_frames_that_are_the_same_to_a_client_have_one_digest():
     """A client may find rows in a frame of equal numbers among those that it has at hand."""
     one, same = Frame(np.zeros(3), np.ones(3)), Frame(-np.zeros(3), np.ones(3, dtype=np.float32))
-    assert one.same(same)
+    assert one.maps_rows_alike(same)
     assert messages.digest_of_message({}, one) == messages.digest_of_message({}, same)
 
 
@@ -257,8 +257,8 @@ def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path
 def test_noise_is_not_shared_where_a_late_upload_could_be_opened():
     single = MaskedSums(self_masks=False)
     run = Run(FIVE, "ssi", masks=single).until("upload", 1)
-    assert SetupSecrets.from_memory(run.memories[0]).summed == 1
-    assert SetupSecrets.from_memory(Run(FIVE, "ssi").until("upload", 1).memories[0]).summed == 3
+    assert SetupSecrets.from_memory(run.memories[0]).min_uploads_in_sum == 1
+    assert SetupSecrets.from_memory(Run(FIVE, "ssi").until("upload", 1).memories[0]).min_uploads_in_sum == 3
     told = {**flat.noise(clip=3.0, std=9.0, budget=9.0), "dp.among": np.array(3)}
     with pytest.raises(ProtocolError, match=r"among 3 clients, but the server may see a sum of only 1 answer\."):
         answer_to_change(run, 0, told)

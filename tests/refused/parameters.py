@@ -52,7 +52,7 @@ def streaming_client(**rules: Any) -> None:
 
 
 def first_of_stream(batches: Any, **how: Any) -> None:
-    Stream(batches, **how).take(0, NO_CURSOR)
+    Stream(batches, **how).rows_for_step(0, NO_CURSOR)
 
 
 def ranges(given: Any) -> None:

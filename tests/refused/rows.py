@@ -200,7 +200,7 @@ OF_GAPS = [
                 lambda data: data.gram(),
                 lambda data: data.root(),
                 lambda data: data.matmat(np.eye(8)),
-                lambda data: data.top(2),
+                lambda data: data.leading_eigenpairs(2),
                 lambda data: data.norm2(),
             ),
         ),
@@ -209,7 +209,7 @@ OF_GAPS = [
             (
                 lambda data: data.matmat(np.eye(8)[:, :2]),
                 lambda data: data.gram(),
-                lambda data: data.top(2),
+                lambda data: data.leading_eigenpairs(2),
                 lambda data: data.scores(np.eye(8)[:, :2]),
                 lambda data: data.in_frame(Frame(np.zeros(8))).matmat(np.eye(8)),
             ),

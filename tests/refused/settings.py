@@ -68,7 +68,7 @@ def started(columns: Any) -> None:
 
 
 def opened_through(channel: AirChannel, position: int) -> None:
-    channel.open({"S": np.ones((3, 2)), "n": np.array(5)}, number=0, position=position)
+    channel.open_answer({"S": np.ones((3, 2)), "n": np.array(5)}, number=0, position=position)
 
 
 def restored(algorithm: str, init: Any = None, **arguments: Any) -> None:

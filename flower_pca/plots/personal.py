@@ -1,4 +1,4 @@
-"""Pictures of a personalized result: distances between clients, and the shared and own parts of their rows."""
+"""Pictures of a personalized result: distances between clients, and the shared and local parts of their rows."""
 
 from __future__ import annotations
 
